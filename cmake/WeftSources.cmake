@@ -1,0 +1,15 @@
+# weft_buildable(VARIABLE FILE...) keeps the files that this build can have. A file that says
+# "needs: fibers" in its first line (a script: in its first two) is left out of a build without them.
+function(weft_buildable variable)
+  set(kept "")
+  foreach(file IN LISTS ARGN)
+    file(STRINGS "${file}" opening LIMIT_COUNT 2)
+    if(NOT file MATCHES "\\.sh$")
+      list(SUBLIST opening 0 1 opening)
+    endif()
+    if(WEFT_FIBERS OR NOT opening MATCHES "needs: fibers")
+      list(APPEND kept "${file}")
+    endif()
+  endforeach()
+  set(${variable} ${kept} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,99 @@
+/* fiber_internal.h: the fiber, and the protocol by which one parks and is woken.
+ *
+ * To wait for X: put a struct fiber_wait (and what X needs) on the fiber's own stack, register with
+ * X, call fiber__park. X (or the deadline, or a cancellation) ends the wait by calling fiber__wake
+ * exactly once; whoever calls it must first make sure nobody else will. fiber__park returns when the
+ * fiber has been woken; all results stand in the waiting side's own memory.
+ *
+ * fiber_wait.cancel is called at most once, on any strand, when the fiber is cancelled while parked:
+ * it either undoes the registration and calls fiber__wake, or starts an end that will wake later (an
+ * operation in the kernel: the wake comes with its completion).
+ */
+#ifndef WEFT_FIBER_INTERNAL_H
+#define WEFT_FIBER_INTERNAL_H
+
+#include <weft/fiber.h>
+
+#include "context.h"
+#include "runtime_internal.h"
+#include "stacks.h"
+
+#include <errno.h>
+
+#define FIBER_NAME_SIZE 24
+
+/* A fiber's last act, on its own stack: its result goes to who asked for it. */
+typedef void fiber_ended(struct weft_runtime *rt, struct fiber *fiber, int64_t result);
+
+struct fiber_wait {
+    void (*cancel)(struct fiber_wait *wait); /* NULL: this wait cannot be cut short */
+    const char *what;                        /* for reports: "promise", "recv" */
+    int64_t detail;                          /* for reports: a descriptor; -1: none */
+};
+
+/* At the top of its own stack: the struct, the saved registers and the first frames share a page,
+ * and what a switch reads shares a line. */
+struct fiber {
+    struct weft__strand strand; /* task (run, next) and local values; must be first */
+    struct context context;
+    int cancelled;           /* 0 or -ECANCELED: what a wait returns; what a switch here hands over */
+    struct fiber_wait *wait; /* NULL: runnable or running */
+    fiber_fn *fn;
+    void *arg;
+    fiber_ended *ended; /* who wants the result; NULL: nobody */
+    void *owner;        /* theirs */
+    const char *where;
+    struct stack *stack;
+    char name[FIBER_NAME_SIZE];
+} __attribute__((aligned(64)));
+
+/* What the fiber layer keeps for a runtime. */
+struct fiber_layer {
+    struct context base; /* the base stack, while a fiber runs */
+    /* a fiber's request to the base stack: run this and resume me */
+    void (*call)(void *arg);
+    void *call_arg;
+    struct fiber *caller;
+    size_t alive;
+    int default_class;
+    struct stacks stacks;
+};
+
+/* The running fiber; only valid off the base stack. */
+static inline struct fiber *fiber__current(const struct weft_runtime *rt)
+{
+    return (struct fiber *)(void *)rt->strand;
+}
+
+/* Parks the running fiber until fiber__wake. Doesn't look at cancellation: callers check
+ * fiber->cancelled before they register. */
+void fiber__park(struct weft_runtime *rt, struct fiber *self, struct fiber_wait *wait);
+
+/* Makes a parked fiber runnable: at the tail of the queue, never at once. Never allocates. */
+static inline void fiber__wake(struct weft_runtime *rt, struct fiber *fiber)
+{
+    fiber->wait = NULL;
+    weft__queue_entry(rt, (uintptr_t)&fiber->strand.task | WEFT__DIRECT);
+}
+
+/* A new fiber, queued; its result goes to `ended` (on its own stack, as its last act). 0, -ENOMEM,
+ * -EINVAL, -ECANCELED while stopping. */
+int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg, const struct fiber_options *options,
+                 const char *where, fiber_ended *ended, void *owner);
+
+/* The running fiber, or NULL on the base stack and without a runtime. */
+static inline struct fiber *fiber__self(const struct weft_runtime *rt)
+{
+    return rt == NULL || weft__is_base(rt) ? NULL : fiber__current(rt);
+}
+
+/* Why the caller can't wait: -EINVAL without a runtime, -EDEADLK on the base stack. */
+static inline int fiber__cannot_wait(const struct weft_runtime *rt)
+{
+    return rt == NULL ? -EINVAL : -EDEADLK;
+}
+
+/* Cancels: level-triggered; what it waits for ends with -ECANCELED, and so does each later wait. */
+void fiber__cancel(struct weft_runtime *rt, struct fiber *fiber);
+
+#endif

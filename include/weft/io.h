@@ -1,0 +1,239 @@
+/* weft/io.h: I/O for fibers (fiber_recv) and as promises (promise_recv): the same operations, with
+ * the same arguments and results, each with a deadline.
+ *
+ * The rules of every fiber_ operation:
+ *   - It suspends the calling fiber until the operation is over, and returns its result: >= 0, or a
+ *     negative errno. Memory given to it is the caller's again when it returns, and not before.
+ *   - deadline: when to give up, -ETIMEDOUT; WEFT_FOREVER: never; WEFT_NOWAIT: do it only if that is
+ *     possible now. What was done is reported all the same: completion beats deadline and
+ *     cancellation. File I/O that the disk has begun ends when it ends.
+ *   - It is a cancellation point: -ECANCELED. A fiber cancelled before starts no I/O at all.
+ *   - Descriptors it makes are close-on-exec. A descriptor with O_NONBLOCK waits all the same;
+ *     MSG_DONTWAIT in `flags` doesn't (-EAGAIN).
+ *   - Lengths above INT_MAX are cut; any read or write may be short. fiber_*_all loop until done.
+ *   - No operation allocates memory.
+ *   - Errors beside the operation's own: -EDEADLK on the base stack (a callback must not wait),
+ *     -EINVAL without a runtime, -ENOSYS when the runtime's engine does no I/O, -EFAULT for a NULL
+ *     that must not be one, -EBADF for a descriptor that is bad or being closed, -ECHILD in a child
+ *     of fork.
+ *
+ * The rules of every promise_ operation:
+ *   - It never suspends. It returns a promise, one reference, the caller's; never NULL: a failure is
+ *     a rejected promise. Fulfilled, its number (union weft_value.num) is the result >= 0; rejected,
+ *     its status is the negative errno.
+ *   - Memory given to it belongs to the operation until the promise is settled, dropped or not.
+ *   - Dropping the promise neither stops nor speeds the operation. promise_cancel asks for its end:
+ *     it is then rejected with -ECANCELED, or fulfilled with what it did. If it makes a descriptor
+ *     and nobody holds the promise when it comes, the descriptor is closed.
+ *   - deadline and descriptors: as above. One allocation: the promise's.
+ *   - Errors: as above, without -EDEADLK; and -ENOMEM.
+ *
+ * All are called on the runtime's thread; the promise_ ones in fibers and in callbacks alike.
+ */
+#ifndef WEFT_IO_H
+#define WEFT_IO_H
+
+#include <weft/base.h>
+#include <weft/ring.h>
+#if WEFT_HAS_FIBERS
+#include <weft/fiber.h>
+#endif
+
+WEFT_BEGIN_DECLS
+
+struct promise;
+
+#if WEFT_HAS_FIBERS
+/* ---- In fibers -------------------------------------------------------------------------------- */
+
+/* Goes once through the engine and back. Returns 0. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_nop(weft_time deadline);
+
+/* Reads up to `len` bytes into `buf`. offset: bytes from the file's start; -1: the file's own
+ * position, and for what has none (sockets, pipes). Returns bytes; 0 at the end. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_read(int fd, void *buf, size_t len, int64_t offset,
+                                       weft_time deadline);
+
+/* Writes up to `len` bytes from `buf`; offset as in fiber_read. Returns bytes. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_write(int fd, const void *buf, size_t len, int64_t offset,
+                                        weft_time deadline);
+
+/* fiber_read into `iovcnt` pieces. Returns bytes; 0 at the end. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_readv(int fd, const struct iovec *iov, int iovcnt, int64_t offset,
+                                        weft_time deadline);
+
+/* fiber_write from `iovcnt` pieces. Returns bytes. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_writev(int fd, const struct iovec *iov, int iovcnt,
+                                         int64_t offset, weft_time deadline);
+
+/* Receives up to `len` bytes from a socket. flags: MSG_* of recv(2). Returns bytes; 0: the peer has
+ * ended. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_recv(int fd, void *buf, size_t len, int flags,
+                                       weft_time deadline);
+
+/* Sends up to `len` bytes. flags: MSG_* of send(2); MSG_NOSIGNAL is always added. Returns bytes.
+ * Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_send(int fd, const void *buf, size_t len, int flags,
+                                       weft_time deadline);
+
+/* Accepts a connection. addr, addrlen: receive the peer's address as in accept(2); both may be NULL.
+ * flags: SOCK_NONBLOCK or 0; SOCK_CLOEXEC is always added. Returns the new descriptor, the caller's
+ * to close. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_accept(int fd, struct sockaddr *addr, socklen_t *addrlen,
+                                         int flags, weft_time deadline);
+
+/* Connects a socket to an address. Returns 0; after an error the socket is of no more use, close it.
+ * Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_connect(int fd, const struct sockaddr *addr, socklen_t addrlen,
+                                          weft_time deadline);
+
+/* Makes a socket, as socket(2); SOCK_CLOEXEC is always added. Returns the new descriptor, the
+ * caller's to close. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_socket(int domain, int type, int protocol, weft_time deadline);
+
+/* Closes a descriptor. What other fibers and promises of this runtime have in flight on it ends
+ * first, with -ECANCELED or with what it did, and new operations on it fail with -EBADF meanwhile:
+ * no operation can reach a later file with the same number. Neither deadline nor cancellation: it is
+ * always done.
+ * Returns 0, or a negative errno; the descriptor is gone in either case, but for -EBADF, -EDEADLK
+ * and -EINVAL. On the base stack use promise_close. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_close(int fd);
+
+/* Shuts a socket down. how: SHUT_RD, SHUT_WR or SHUT_RDWR. Returns 0. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_shutdown(int fd, int how, weft_time deadline);
+
+/* Opens a file, as openat(2); dirfd: a directory's, or AT_FDCWD; O_CLOEXEC is always added. Returns
+ * the new descriptor, the caller's to close. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_openat(int dirfd, const char *path, int flags, mode_t mode,
+                                         weft_time deadline);
+
+/* Writes a file's data to the disk. datasync: without metadata not needed to read it, as
+ * fdatasync(2). Returns 0. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_fsync(int fd, bool datasync, weft_time deadline);
+
+/* Describes a file, as statx(2). flags: AT_*; mask: STATX_*; out: receives the description.
+ * Returns 0. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_statx(int dirfd, const char *path, int flags, unsigned mask,
+                                        struct statx *out, weft_time deadline);
+
+/* Waits until one of `events` (POLLIN, POLLOUT, ... of poll(2)) holds. Returns the events that hold,
+ * POLLERR and POLLHUP among them. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_poll(int fd, short events, weft_time deadline);
+
+/* Exactly `len` bytes, in as many operations as it takes, before one deadline. `done` (may be NULL)
+ * receives the bytes moved, also when the result is an error.
+ * Returns 0; -ENODATA when the end (or the peer's end) came before `len` bytes; or what fiber_read,
+ * fiber_write, fiber_recv, fiber_send return. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_read_all(int fd, void *buf, size_t len, int64_t offset,
+                                           size_t *done, weft_time deadline);
+FIBER_SUSPENDS WEFT_API int fiber_write_all(int fd, const void *buf, size_t len, int64_t offset,
+                                            size_t *done, weft_time deadline);
+FIBER_SUSPENDS WEFT_API int fiber_recv_all(int fd, void *buf, size_t len, int flags, size_t *done,
+                                           weft_time deadline);
+FIBER_SUSPENDS WEFT_API int fiber_send_all(int fd, const void *buf, size_t len, int flags,
+                                           size_t *done, weft_time deadline);
+
+/* Connects a new TCP socket to a host by name, trying its addresses in order. host: a name or a
+ * numeric address. service: a port number or a service's name ("http"). Numeric and well-known ones
+ * need no lookup; the others are looked up on a thread of the runtime's pool, one allocation.
+ * Returns the descriptor, the caller's to close; -ENOENT for an unknown host, -EAGAIN when the name
+ * server doesn't answer, -EINVAL for an unknown service; or what the last connect said. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_connect_host(const char *host, const char *service,
+                                               weft_time deadline);
+
+/* Connects a new local socket. path: the socket's file, or "@name" in the abstract namespace.
+ * Returns the descriptor, the caller's to close; -EINVAL for NULL or "", -ENAMETOOLONG; or what
+ * fiber_connect returns. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_connect_unix(const char *path, weft_time deadline);
+#endif
+
+/* ---- As promises: see the fiber_ function of the same name -------------------------------------- */
+
+/* Fulfilled with 0, once through the engine and back. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_nop(weft_time deadline);
+
+/* Fulfilled with the bytes read; 0 at the end. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_read(int fd, void *buf, size_t len, int64_t offset,
+                                                     weft_time deadline);
+
+/* Fulfilled with the bytes written. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_write(int fd, const void *buf, size_t len,
+                                                      int64_t offset, weft_time deadline);
+
+/* Fulfilled with the bytes read; 0 at the end. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_readv(int fd, const struct iovec *iov, int iovcnt,
+                                                      int64_t offset, weft_time deadline);
+
+/* Fulfilled with the bytes written. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_writev(int fd, const struct iovec *iov, int iovcnt,
+                                                       int64_t offset, weft_time deadline);
+
+/* Fulfilled with the bytes received; 0: the peer has ended. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_recv(int fd, void *buf, size_t len, int flags,
+                                                     weft_time deadline);
+
+/* Fulfilled with the bytes sent. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_send(int fd, const void *buf, size_t len, int flags,
+                                                     weft_time deadline);
+
+/* Fulfilled with the new connection's descriptor. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_accept(int fd, struct sockaddr *addr,
+                                                       socklen_t *addrlen, int flags,
+                                                       weft_time deadline);
+
+/* Fulfilled with 0 when connected. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_connect(int fd, const struct sockaddr *addr,
+                                                        socklen_t addrlen, weft_time deadline);
+
+/* Fulfilled with the new socket's descriptor. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_socket(int domain, int type, int protocol,
+                                                       weft_time deadline);
+
+/* Fulfilled with 0 when the descriptor is closed: what was in flight on it has ended. It cannot be
+ * cancelled. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_close(int fd);
+
+/* Fulfilled with 0. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_shutdown(int fd, int how, weft_time deadline);
+
+/* Fulfilled with the new descriptor. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_openat(int dirfd, const char *path, int flags,
+                                                       mode_t mode, weft_time deadline);
+
+/* Fulfilled with 0 when the data are on the disk. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_fsync(int fd, bool datasync, weft_time deadline);
+
+/* Fulfilled with 0 when `out` is filled. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_statx(int dirfd, const char *path, int flags,
+                                                      unsigned mask, struct statx *out,
+                                                      weft_time deadline);
+
+/* Fulfilled with the events of `fd` that hold: fiber_poll as a promise (promise_poll looks at a
+ * promise). Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_poll_fd(int fd, short events, weft_time deadline);
+
+/* Exactly `len` bytes, before one deadline: fulfilled with `len`, rejected with -ENODATA when the
+ * end came before. `done` (may be NULL) belongs to the operation as `buf` does, and has received the
+ * bytes moved when the promise is settled, rejected or not. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_read_all(int fd, void *buf, size_t len,
+                                                         int64_t offset, size_t *done,
+                                                         weft_time deadline);
+WEFT_API WEFT_NODISCARD struct promise *promise_write_all(int fd, const void *buf, size_t len,
+                                                          int64_t offset, size_t *done,
+                                                          weft_time deadline);
+WEFT_API WEFT_NODISCARD struct promise *promise_recv_all(int fd, void *buf, size_t len, int flags,
+                                                         size_t *done, weft_time deadline);
+WEFT_API WEFT_NODISCARD struct promise *promise_send_all(int fd, const void *buf, size_t len,
+                                                         int flags, size_t *done,
+                                                         weft_time deadline);
+
+/* Fulfilled with a connected socket's descriptor. host, service: copied. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_connect_host(const char *host, const char *service,
+                                                             weft_time deadline);
+
+/* Fulfilled with a connected socket's descriptor. path: copied. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_connect_unix(const char *path, weft_time deadline);
+
+WEFT_END_DECLS
+
+#endif

@@ -1,0 +1,158 @@
+/* weft/runtime.h: the runtime: one run queue and one engine on one thread.
+ *
+ * weft_run() makes a runtime on the calling thread, runs until its main function has ended, and
+ * takes everything down again. Inside, "the runtime's thread" is that thread; "base stack" is its
+ * ordinary stack, where callbacks and completions run; fibers have stacks of their own.
+ */
+#ifndef WEFT_RUNTIME_H
+#define WEFT_RUNTIME_H
+
+#include <weft/base.h>
+
+WEFT_BEGIN_DECLS
+
+struct weft_runtime;
+
+/* How a runtime is set up. Zero-initialise, set `size`, then what you need:
+ *     struct weft_options o = WEFT_OPTIONS_INIT;
+ * A field of 0 or NULL means the default. All fields are public. */
+struct weft_options {
+    size_t size;             /* sizeof(struct weft_options), for later growth */
+    const char *engine;      /* "uring", "null"; NULL: $WEFT_ENGINE, else the best that works here */
+    unsigned sq_entries;     /* submission queue entries, a power of two; default 256 */
+    unsigned cq_entries;     /* completion queue entries; default 4096 */
+    unsigned ring_flags;     /* WEFT_RING_* bits: leave out what the kernel offers (for tests) */
+    size_t stack_size;       /* bytes of a fiber's stack; default 64 KiB (doubled under ASan) */
+    size_t stack_watermark;  /* bytes of free fiber stacks kept warm; default 64 MiB */
+    void (*report)(void *ctx, const char *line); /* where diagnostics go; default stderr */
+    void *report_ctx;
+    uint64_t reserved[6];
+};
+#define WEFT_OPTIONS_INIT {.size = sizeof(struct weft_options)}
+
+#define WEFT_RING_PLAIN 1u /* no SINGLE_ISSUER, DEFER_TASKRUN or other set-up flag */
+#define WEFT_RING_COOP  2u /* COOP_TASKRUN in place of DEFER_TASKRUN */
+
+typedef int weft_main_fn(void *arg);
+
+/* Runs `main(arg)` on a new runtime, on the calling thread, until it has ended.
+ *
+ * main runs as the first fiber. When it returns, the fibers still alive are cancelled: what they
+ * wait for returns -ECANCELED, and so does each later wait; they are waited for, and operations in
+ * flight are drained. In a lean build (no fibers) main runs as a callback on the base stack, and the
+ * runtime goes on until nothing is queued, in flight, or set to fire.
+ *
+ * Returns what main returned; or, when the runtime could not start, -ENOMEM, -ENOSYS, -EPERM,
+ * -EINVAL (bad options), with a sentence to `report` that names the cause; -EBUSY inside another
+ * weft_run of this thread; -EDEADLK when nothing is runnable, in flight or set to fire, no inbox is
+ * held by others, and main still waits: every parked fiber is then reported.
+ *
+ * Any thread without a runtime. Since 0.1. */
+WEFT_API int weft_run(weft_main_fn *main, void *arg, const struct weft_options *options);
+
+/* The calling thread's runtime, or NULL. Since 0.1. */
+WEFT_API struct weft_runtime *weft_current(void);
+
+/* Ends the runtime in order, as if main had returned: every fiber, main included, is cancelled and
+ * waited for. weft_run then returns what main returns. Runtime's thread, callbacks too; doesn't
+ * suspend. Returns 0, or -EINVAL without a runtime. Since 0.1. */
+WEFT_API int weft_stop(void);
+
+/* True from weft_stop() or main's end on. Runtime's thread. Since 0.1. */
+WEFT_API bool weft_stopping(void);
+
+/* The engine in use: "uring", "null"; NULL without a runtime. Since 0.1. */
+WEFT_API const char *weft_engine_name(void);
+
+/* ---- Tasks -------------------------------------------------------------------------------- */
+
+/* A unit of work: embed it, and find your object from its address. `run` is public and set by
+ * weft_task_init; the rest is private. A task is queued at most once at a time. */
+struct weft_task {
+    void (*run)(struct weft_task *task);
+    struct weft_task *next;
+};
+
+/* Prepares a task and reserves its place in the run queue, so that queueing never allocates or
+ * fails. Returns 0, -ENOMEM, or -EINVAL without a runtime. Runtime's thread. Since 0.1. */
+WEFT_API int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task));
+
+/* Queues a task to run on the base stack, after all that is queued now. It must not be queued
+ * already. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
+WEFT_API void weft_task_queue(struct weft_task *task);
+
+/* Gives the reserved place back. The task must not be queued. Since 0.1. */
+WEFT_API void weft_task_finish(struct weft_task *task);
+
+/* ---- Timers ------------------------------------------------------------------------------- */
+
+/* Calls `fire` on the base stack once the time has come. All fields but `fire` are private. */
+struct weft_timer {
+    void (*fire)(struct weft_timer *timer);
+    weft_time at;
+    uint64_t order;
+    struct weft_timer *child, *next, *prev;
+};
+
+/* init: no allocation, cannot fail. start: the timer must not be running; a time past fires in the
+ * next pass. stop: does nothing unless running. O(1) to start; O(log n) amortised to fire or stop.
+ * Runtime's thread, callbacks too; none suspends. Since 0.1. */
+WEFT_API void weft_timer_init(struct weft_timer *timer, void (*fire)(struct weft_timer *timer));
+WEFT_API void weft_timer_start(struct weft_timer *timer, weft_time at);
+WEFT_API void weft_timer_stop(struct weft_timer *timer);
+WEFT_API bool weft_timer_running(const struct weft_timer *timer);
+
+/* ---- Work from other threads -------------------------------------------------------------- */
+
+/* A runtime's inbox: the one thing of it that other threads may touch. Reference counted; it may
+ * outlive the runtime. While somebody outside holds a reference, a runtime with nothing else to do
+ * waits for posts instead of reporting a deadlock. */
+struct weft_inbox;
+
+/* A new reference to the calling thread's runtime's inbox; NULL without a runtime. Since 0.1. */
+WEFT_API struct weft_inbox *weft_inbox_ref(void);
+
+/* Gives a reference back. Any thread; NULL is fine. Since 0.1. */
+WEFT_API void weft_inbox_unref(struct weft_inbox *inbox);
+
+/* Hands a task over: `run` is called on the runtime's base stack. Needs no weft_task_init: set
+ * `run`, and leave the task alone until it runs. Tasks of one thread run in order.
+ * Returns 0: it will run, even if the runtime is about to end; or -ESHUTDOWN: the runtime has ended,
+ * it will not run. Any thread, signal handlers too; lock-free. Since 0.1. */
+WEFT_API int weft_post(struct weft_inbox *inbox, struct weft_task *task);
+
+/* ---- Local values ------------------------------------------------------------------------- */
+
+/* A key; its address is its identity. A fiber sees its own values, inherited from whoever spawned
+ * it; promise callbacks see those of the place that attached them. */
+struct weft_key {
+    const char *name; /* for reports; may be NULL */
+};
+
+/* The value bound to `key` here, or NULL. Runtime's thread. Since 0.1. */
+WEFT_API void *weft_get(const struct weft_key *key);
+
+/* Binds `key` to `value` (NULL: unbinds) from here on: in a fiber for the rest of the fiber, in a
+ * callback until it returns. Returns 0, -ENOMEM, -EINVAL. Runtime's thread. Since 0.1. */
+WEFT_API int weft_set(const struct weft_key *key, void *value);
+
+/* ---- Counters ----------------------------------------------------------------------------- */
+
+struct weft_stats {
+    size_t size;         /* set by the caller: sizeof(struct weft_stats) */
+    uint64_t passes;     /* passes begun */
+    uint64_t enters;     /* times the engine entered the kernel */
+    uint64_t submitted;  /* operations handed to the kernel */
+    uint64_t completed;  /* completions reaped */
+    uint64_t in_flight;  /* operations not yet completed */
+    uint64_t fibers;     /* fibers alive */
+    uint64_t stacks;     /* stacks mapped, in use or pooled */
+    uint64_t reserved[8];
+};
+
+/* Fills `stats`. Returns 0 or -EINVAL. Runtime's thread. Since 0.1. */
+WEFT_API int weft_stats(struct weft_stats *stats);
+
+WEFT_END_DECLS
+
+#endif

@@ -1,0 +1,211 @@
+/* cancel.c: canceling: the search for tasks, and the three wrappers that limit it.
+ *
+ * A cancel goes from a promise back to what will settle it, through operands and groups, and rejects all
+ * tasks it finds before any callback runs; then their callbacks run, last found first. The search goes
+ * along single operands in a loop and keeps its place in groups in the groups themselves. A group is
+ * searched once in a search: a second visit could find nothing, and a circle ends.
+ */
+#include "promise_internal.h"
+
+/* Rejects pending `x`, a task of some kind, and pushes its frame. */
+static void reject(struct promise__state *st, struct promise__stack *stack, struct promise *x)
+{
+    struct promise *source = NULL, *alarm;
+
+    switch (x->link.kind) {
+    case PROMISE__QUEUED:
+        promise__queue_leave(st, x);
+        break;
+    case PROMISE__PROTECTED:
+        promise__unlink(st, &x->link);
+        break;
+    case PROMISE__WRAP:
+        promise__unlink(st, &x->link);
+        source = x->operand; /* to be canceled after x's own cancel callbacks: promise__run */
+        break;
+    case PROMISE__ALARM:
+    case PROMISE__REQUEST:
+        alarm = x->link.kind == PROMISE__ALARM ? x : x->operand;
+        alarm->fn.cancel(alarm);
+        promise__release(st, alarm); /* the alarm's own */
+        break;
+    default:
+        break;
+    }
+    x->value = weft_num(0);
+    x->destroy = NULL;
+    x->source = source;
+    x->status = -ECANCELED;
+    promise__set_state(x, PROMISE__REJECTED);
+    if (source == NULL)
+        x->link.kind = PROMISE__PLAIN;
+    if (x->waiters != NULL || source != NULL)
+        promise__push(stack, x);
+}
+
+static void request(struct promise__state *st, struct promise *operation)
+{
+    void (*cancel)(struct promise *) = operation->fn.cancel;
+
+    (void)st;
+    if (cancel == NULL)
+        return;
+    operation->fn.cancel = NULL;
+    cancel(operation);
+}
+
+/* Searches from `p` along single operands. Returns the group met on the way that is to be searched. */
+static struct promise__group *search_line(struct promise__state *st, struct promise__stack *stack,
+                                          struct promise *p)
+{
+    size_t steps = st->live; /* more than that: it depends on itself */
+
+    for (;;) {
+        struct promise *x = promise__under(st, p);
+
+        if (promise__flags(x) != PROMISE__PENDING)
+            return NULL;
+        switch (x->link.kind) {
+        case PROMISE__TASK:
+        case PROMISE__QUEUED:
+        case PROMISE__ALARM:
+        case PROMISE__PROTECTED:
+        case PROMISE__WRAP:
+            reject(st, stack, x);
+            return NULL;
+        case PROMISE__OPERATION:
+            request(st, x);
+            return NULL;
+        case PROMISE__REQUEST:
+            if (x->operand->link.kind == PROMISE__ALARM)
+                reject(st, stack, x);
+            else
+                request(st, x->operand);
+            return NULL;
+        case PROMISE__BIND:
+        case PROMISE__MAP:
+        case PROMISE__CATCH:
+        case PROMISE__TRY:
+        case PROMISE__FINALIZE:
+        case PROMISE__CLEANUP:
+            if (x->operand == NULL || steps-- == 0)
+                return NULL;
+            p = x->operand;
+            break;
+        case PROMISE__GROUPED:
+            if (x->fn.group->epoch == st->epoch)
+                return NULL;
+            x->fn.group->epoch = st->epoch;
+            return x->fn.group;
+        default:
+            return NULL;
+        }
+    }
+}
+
+void promise__search(struct promise__state *st, struct promise__stack *stack, struct promise *p)
+{
+    struct promise__stack *outer = st->search;
+    struct promise__group *group;
+    struct weft_link *groups = NULL; /* those being searched, innermost first */
+
+    st->search = stack;
+    st->epoch++;
+    for (;;) {
+        group = search_line(st, stack, p);
+        if (group != NULL) {
+            group->searched = 0;
+            group->link.next = groups;
+            groups = &group->link;
+        }
+        p = NULL;
+        while (groups != NULL && p == NULL) {
+            group = (struct promise__group *)(void *)groups;
+            while (group->searched < group->size && p == NULL)
+                p = group->slot[group->searched++].operand;
+            if (p == NULL)
+                groups = group->link.next;
+        }
+        if (p == NULL)
+            break;
+    }
+    st->search = outer;
+}
+
+struct cancel_call {
+    struct promise__state *st;
+    struct promise *p;
+};
+
+static void cancel(void *arg)
+{
+    struct cancel_call *call = arg;
+    struct promise__stack stack = {NULL};
+
+    promise__search(call->st, &stack, call->p);
+    if (stack.top != NULL)
+        promise__run(call->st, &stack);
+}
+
+void promise_cancel(struct promise *promise)
+{
+    struct promise__state *st = promise__tls;
+    struct cancel_call call = {st, promise};
+
+    if (st == NULL || promise == NULL || !PROMISE__VALID(st, promise) ||
+        !promise__pending(st, promise))
+        return;
+    if (weft__unlikely(st->search != NULL)) /* a cancel function cancels something else */
+        promise__search(st, st->search, promise);
+    else if (weft__is_base(st->rt))
+        cancel(&call);
+    else
+        promise__on_base(st, cancel, &call);
+}
+
+/* ---- wrappers ---- */
+
+static struct promise *wrap(enum promise__kind kind, struct promise *p)
+{
+    struct promise__state *st = promise__state_get();
+    struct promise *x, *q;
+
+    if (p == NULL)
+        return &promise__einval;
+    if (st == NULL)
+        return promise__no_state(NULL);
+    PROMISE__ENTER(st);
+    if (!PROMISE__VALID(st, p))
+        return &promise__einval;
+    x = promise__under(st, p);
+    if (promise__flags(x) != PROMISE__PENDING)
+        return p;
+    q = promise__new(st, kind, PROMISE__PENDING);
+    if (weft__unlikely(q == NULL)) {
+        promise__release(st, p);
+        return &promise__enomem;
+    }
+    q->operand = NULL;
+    promise__list_push(x, &q->link);
+    x->link.flags |= PROMISE__ACTIVE;
+    if (kind == PROMISE__WRAP)
+        q->operand = p;
+    else
+        promise__release(st, p);
+    return q;
+}
+
+struct promise *promise_protected(struct promise *promise)
+{
+    return wrap(PROMISE__PROTECTED, promise);
+}
+
+struct promise *promise_no_cancel(struct promise *promise)
+{
+    return wrap(PROMISE__NO_CANCEL, promise);
+}
+
+struct promise *promise_wrap_in_cancelable(struct promise *promise)
+{
+    return wrap(PROMISE__WRAP, promise);
+}

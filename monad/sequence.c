@@ -1,0 +1,407 @@
+/* sequence.c: bind, map, catch, try_bind, finalize: what happens when one promise follows another. */
+#include "promise_internal.h"
+
+/* ---- on a pending promise: the result waits ---- */
+
+/* The pending result of an operation on pending `x`, whose handle `p` it consumes. */
+static struct promise *derive(struct promise__state *st, enum promise__kind kind, struct promise *p,
+                              struct promise *x, union promise__fn fn, void *ctx)
+{
+    struct promise *q = promise__new(st, kind, PROMISE__PENDING);
+
+    if (weft__unlikely(q == NULL)) {
+        promise__release(st, p);
+        return &promise__enomem;
+    }
+    q->fn = fn;
+    q->ctx = ctx;
+    q->operand = p;
+    q->storage = weft__storage_ref(st->rt->strand->storage);
+    promise__list_push(x, &q->link);
+    x->link.flags |= PROMISE__ACTIVE;
+    return q;
+}
+
+/* ---- on a settled promise: the callback runs at once ---- */
+
+/* A call to be made on the base stack, for a fiber. */
+struct call {
+    struct promise__state *st;
+    enum promise__kind kind;
+    struct promise *p, *result;
+    union promise__fn fn, other;
+    void *ctx;
+};
+
+/* promise_finalize's cleanup for settled `p`, whose reference is consumed: then p's own outcome. */
+static struct promise *finalize_settled(struct promise__state *st, struct promise *p,
+                                        promise_thunk_fn *cleanup, void *ctx)
+{
+    struct promise *c = cleanup(ctx), *x, *q, *outcome;
+
+    if (c == NULL)
+        c = &promise__einval;
+    x = promise__under(st, c);
+    switch (promise__flags(x)) {
+    case PROMISE__FULFILLED:
+        promise__release(st, c);
+        return p;
+    case PROMISE__REJECTED:
+        promise__release(st, p);
+        return c;
+    default:
+        outcome = promise__under(st, p);
+        promise__retain(outcome);
+        promise__release(st, p);
+        q = derive(st, PROMISE__CLEANUP, c, x, (union promise__fn){NULL}, outcome);
+        if (q == &promise__enomem)
+            promise__release(st, outcome);
+        return q;
+    }
+}
+
+static struct promise *run_call(struct call *call)
+{
+    struct promise *x = promise__under(call->st, call->p);
+    union weft_value value;
+    int status;
+
+    switch (call->kind) {
+    case PROMISE__BIND:
+        return call->fn.bind(promise__consume(call->st, call->p, x), call->ctx);
+    case PROMISE__CATCH:
+        status = x->status;
+        promise__release(call->st, call->p);
+        return call->fn.catch_(status, call->ctx);
+    case PROMISE__MAP:
+        value = weft_num(0);
+        status = call->fn.map(promise__consume(call->st, call->p, x), call->ctx, &value);
+        return status < 0 ? promise_rejected(status) : promise_fulfilled(value);
+    case PROMISE__FINALIZE:
+        return finalize_settled(call->st, call->p, call->fn.thunk, call->ctx);
+    default: /* promise_call */
+        return call->fn.thunk(call->ctx);
+    }
+}
+
+static void run_call_on_base(void *arg)
+{
+    struct call *call = arg;
+
+    call->result = run_call(call);
+}
+
+static __attribute__((noinline)) struct promise *call_from_fiber(struct call call)
+{
+    promise__on_base(call.st, run_call_on_base, &call);
+    return call.result;
+}
+
+/* The handle to go on with, and the state, for an operation on `p`; false: it has failed already. */
+static inline bool enter(struct promise__state **st, struct promise **p)
+{
+    *st = promise__tls;
+    if (weft__unlikely(*p == NULL))
+        *p = &promise__einval;
+    if (weft__unlikely(*st == NULL)) {
+        *st = promise__state_get(); /* the promise is a static one */
+        if (*st == NULL)
+            return false;
+    }
+    return PROMISE__VALID(*st, *p);
+}
+
+#define FN(member, f) ((union promise__fn){.member = (f)})
+#define FROM_FIBER(kind, p, fn, ctx) \
+    call_from_fiber((struct call){st, (kind), (p), NULL, (fn), {NULL}, (ctx)})
+
+struct promise *promise_bind(struct promise *promise, promise_bind_fn *fn, void *ctx)
+{
+    struct promise__state *st;
+    struct promise *x;
+
+    if (weft__unlikely(!enter(&st, &promise)))
+        return &promise__einval;
+    PROMISE__ENTER(st);
+    x = promise__under(st, promise);
+    switch (promise__flags(x)) {
+    case PROMISE__FULFILLED:
+        if (weft__unlikely(!weft__is_base(st->rt)))
+            return FROM_FIBER(PROMISE__BIND, promise, FN(bind, fn), ctx);
+        return fn(promise__consume(st, promise, x), ctx);
+    case PROMISE__REJECTED:
+        return promise;
+    default:
+        return derive(st, PROMISE__BIND, promise, x, FN(bind, fn), ctx);
+    }
+}
+
+struct promise *promise_map(struct promise *promise, promise_map_fn *fn, void *ctx)
+{
+    struct promise__state *st;
+    struct promise *x;
+
+    if (weft__unlikely(!enter(&st, &promise)))
+        return &promise__einval;
+    PROMISE__ENTER(st);
+    x = promise__under(st, promise);
+    switch (promise__flags(x)) {
+    case PROMISE__FULFILLED: {
+        struct call call = {st, PROMISE__MAP, promise, NULL, FN(map, fn), {NULL}, ctx};
+
+        return weft__likely(weft__is_base(st->rt)) ? run_call(&call) : call_from_fiber(call);
+    }
+    case PROMISE__REJECTED:
+        return promise;
+    default:
+        return derive(st, PROMISE__MAP, promise, x, FN(map, fn), ctx);
+    }
+}
+
+struct promise *promise_catch(struct promise *promise, promise_catch_fn *handler, void *ctx)
+{
+    struct promise__state *st;
+    struct promise *x;
+    int status;
+
+    if (weft__unlikely(!enter(&st, &promise)))
+        return &promise__einval;
+    PROMISE__ENTER(st);
+    x = promise__under(st, promise);
+    switch (promise__flags(x)) {
+    case PROMISE__FULFILLED:
+        return promise;
+    case PROMISE__REJECTED:
+        if (weft__unlikely(!weft__is_base(st->rt)))
+            return FROM_FIBER(PROMISE__CATCH, promise, FN(catch_, handler), ctx);
+        status = x->status;
+        promise__release(st, promise);
+        return handler(status, ctx);
+    default:
+        return derive(st, PROMISE__CATCH, promise, x, FN(catch_, handler), ctx);
+    }
+}
+
+struct promise *promise_try_bind(struct promise *promise, promise_bind_fn *fn,
+                                 promise_catch_fn *handler, void *ctx)
+{
+    struct promise__state *st;
+    struct promise__callback *pair;
+    struct promise *x, *q;
+
+    if (weft__unlikely(!enter(&st, &promise)))
+        return &promise__einval;
+    PROMISE__ENTER(st);
+    x = promise__under(st, promise);
+    switch (promise__flags(x)) {
+    case PROMISE__FULFILLED:
+        return promise_bind(promise, fn, ctx);
+    case PROMISE__REJECTED:
+        return promise_catch(promise, handler, ctx);
+    default:
+        pair = promise__callback_new(st, PROMISE__PAIR);
+        if (pair == NULL) {
+            promise__release(st, promise);
+            return &promise__enomem;
+        }
+        pair->fn.bind = fn;
+        pair->other.catch_ = handler;
+        q = derive(st, PROMISE__TRY, promise, x, FN(pair, pair), ctx);
+        if (q == &promise__enomem)
+            promise__block_free(st, &pair->link);
+        return q;
+    }
+}
+
+struct promise *promise_finalize(struct promise *promise, promise_thunk_fn *cleanup, void *ctx)
+{
+    struct promise__state *st;
+    struct promise *x;
+
+    if (weft__unlikely(!enter(&st, &promise)))
+        return &promise__einval;
+    PROMISE__ENTER(st);
+    x = promise__under(st, promise);
+    if (promise__flags(x) == PROMISE__PENDING)
+        return derive(st, PROMISE__FINALIZE, promise, x, FN(thunk, cleanup), ctx);
+    if (weft__unlikely(!weft__is_base(st->rt)))
+        return FROM_FIBER(PROMISE__FINALIZE, promise, FN(thunk, cleanup), ctx);
+    return finalize_settled(st, promise, cleanup, ctx);
+}
+
+struct promise *promise_call(promise_thunk_fn *fn, void *ctx)
+{
+    struct promise__state *st = promise__state_get();
+    struct promise *p;
+
+    if (st == NULL)
+        return promise__no_state(NULL);
+    PROMISE__ENTER(st);
+    p = weft__is_base(st->rt) ? fn(ctx) : FROM_FIBER(PROMISE__PLAIN, &promise__einval, FN(thunk, fn), ctx);
+    return p != NULL ? p : &promise__einval;
+}
+
+/* ---- when the operand settles ---- */
+
+/* q stops being a waiter on `p`, which the frame holds: what is left are its callback and storage. */
+static inline void leave_operand(struct promise__state *st, struct promise *q)
+{
+    struct promise *operand = q->operand;
+
+    if (operand != NULL)
+        promise__release(st, operand);
+}
+
+/* The waiter just run is p's last, and nobody but the frame holds p. */
+static inline bool last(const struct promise *p)
+{
+    return p->link.count == 1 && p->waiters == NULL;
+}
+
+/* p's outcome is q's. */
+static void pass(struct promise__state *st, struct promise__stack *stack, struct promise *p,
+                 struct promise *q)
+{
+    if (q->link.count == 0 && q->waiters == NULL) {
+        promise__block_free(st, &q->link); /* for nobody */
+        return;
+    }
+    q->link.count++;
+    promise__settle_like(st, stack, q, p, last(p));
+    promise__release(st, q);
+}
+
+/* The value of `p` for a callback, taken if it is the last to see it. */
+static inline union weft_value value_of(struct promise__state *st, struct promise *p)
+{
+    if (last(p)) {
+        struct promise *source = p->source;
+
+        p->destroy = NULL;
+        if (source != NULL) {
+            p->source = NULL;
+            if (source->link.count == 1)
+                source->destroy = NULL;
+            promise__release(st, source);
+        }
+    }
+    return p->value;
+}
+
+/* The cleanup has been run and returned `c`: then the outcome of `p` (a reference) for q (another). */
+static void cleanup_result(struct promise__state *st, struct promise__stack *stack, struct promise *p,
+                           struct promise *q, struct promise *c)
+{
+    struct promise *z = promise__under(st, q), *x;
+
+    if (c == NULL)
+        c = &promise__einval;
+    x = promise__under(st, c);
+    if (promise__flags(z) != PROMISE__PENDING || promise__flags(x) == PROMISE__REJECTED) {
+        promise__become(st, stack, q, c);
+        promise__release(st, p);
+        return;
+    }
+    if (promise__flags(x) == PROMISE__FULFILLED || x == z) {
+        if (x != z)
+            promise__settle_like(st, stack, z, p, p->link.count == 1);
+        promise__release(st, c);
+        promise__release(st, p);
+    } else {
+        z->link.kind = PROMISE__CLEANUP;
+        z->ctx = p;
+        z->operand = c;
+        z->storage = NULL;
+        promise__list_push(x, &z->link);
+        x->link.flags |= PROMISE__ACTIVE;
+    }
+    promise__release(st, q);
+}
+
+void promise__fire(struct promise__state *st, struct promise__stack *stack, struct promise *p,
+                   struct promise *q)
+{
+    bool ok = promise__flags(p) == PROMISE__FULFILLED;
+    enum promise__kind kind = q->link.kind;
+    union promise__fn fn = q->fn;
+    struct weft__storage *storage = q->storage;
+    struct promise__callback *pair = NULL;
+    void *ctx = q->ctx;
+    struct promise *r;
+    int status;
+
+    switch (kind) {
+    case PROMISE__NO_CANCEL:
+    case PROMISE__PROTECTED:
+        pass(st, stack, p, q);
+        return;
+    case PROMISE__WRAP:
+        leave_operand(st, q);
+        pass(st, stack, p, q);
+        return;
+    case PROMISE__BIND:
+    case PROMISE__MAP:
+    case PROMISE__CATCH:
+        leave_operand(st, q);
+        if (ok != (kind != PROMISE__CATCH)) {
+            weft__storage_unref(storage);
+            pass(st, stack, p, q);
+            return;
+        }
+        break;
+    case PROMISE__CLEANUP:
+        leave_operand(st, q);
+        weft__storage_unref(storage);
+        q->link.count++;
+        q->link.kind = PROMISE__PLAIN;
+        if (ok)
+            promise__settle_like(st, stack, q, ctx, ((struct promise *)ctx)->link.count == 1);
+        else
+            promise__settle_like(st, stack, q, p, last(p));
+        promise__release(st, ctx);
+        promise__release(st, q);
+        return;
+    default:
+        leave_operand(st, q);
+        break;
+    }
+
+    /* From here on q has no role, and is held until the callback has returned: it may meanwhile become
+     * one with another promise. */
+    q->link.kind = PROMISE__PLAIN;
+    q->link.count++;
+    promise__set_storage(st, storage);
+    switch (kind) {
+    case PROMISE__MAP: {
+        union weft_value value = weft_num(0);
+
+        status = fn.map(value_of(st, p), ctx, &value);
+        r = promise__under(st, q);
+        if (promise__flags(r) == PROMISE__PENDING) {
+            if (status < 0)
+                promise__settle_error(stack, r, status);
+            else
+                promise__settle_value(stack, r, value, NULL);
+        }
+        promise__release(st, q);
+        return;
+    }
+    case PROMISE__FINALIZE:
+        p->link.count++; /* its outcome is still needed */
+        cleanup_result(st, stack, p, q, fn.thunk(ctx));
+        return;
+    case PROMISE__TRY:
+        pair = fn.pair;
+        fn = ok ? pair->fn : pair->other;
+        promise__block_free(st, &pair->link);
+        r = ok ? fn.bind(value_of(st, p), ctx) : fn.catch_(p->status, ctx);
+        break;
+    case PROMISE__CATCH:
+        r = fn.catch_(p->status, ctx);
+        break;
+    default:
+        r = fn.bind(value_of(st, p), ctx);
+        break;
+    }
+    promise__become(st, stack, q, r);
+}

@@ -1,0 +1,150 @@
+/* inbox.c: a lock-free stack of posted tasks, taken whole and reversed by the runtime.
+ *
+ * No wake-up is lost: a poster pushes and then looks at `asleep`; the runtime sets `asleep` and then
+ * looks at the stack. Both are sequentially consistent, so at least one sees the other. A post wakes
+ * the engine at most once a sleep.
+ *
+ * The engine outlives every poster that can still call its wake: a poster counts itself in `users`
+ * before it pushes, and closing waits for users to go.
+ */
+#include "inbox.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#define CLOSED ((struct weft_task *)1)
+
+struct weft_inbox {
+    _Atomic(struct weft_task *) head; /* newest first; CLOSED: the runtime has ended */
+    atomic_bool asleep;
+    atomic_size_t users;
+    atomic_size_t refs;    /* on the memory; one is the runtime's until it ends */
+    atomic_size_t holders; /* of the others: who may still post */
+    struct weft__engine *engine;
+};
+
+struct weft_inbox *weft__inbox_create(struct weft__engine *engine)
+{
+    struct weft_inbox *inbox = calloc(1, sizeof *inbox);
+
+    if (inbox != NULL) {
+        atomic_init(&inbox->head, NULL);
+        atomic_init(&inbox->asleep, false);
+        atomic_init(&inbox->users, 0);
+        atomic_init(&inbox->refs, 1);
+        atomic_init(&inbox->holders, 0);
+        inbox->engine = engine;
+    }
+    return inbox;
+}
+
+struct weft_inbox *weft_inbox_ref(void)
+{
+    if (weft__rt == NULL)
+        return NULL;
+    atomic_fetch_add(&weft__rt->inbox->refs, 1);
+    atomic_fetch_add(&weft__rt->inbox->holders, 1);
+    return weft__rt->inbox;
+}
+
+static void wake(struct weft_inbox *inbox)
+{
+    if (atomic_load(&inbox->asleep) && atomic_exchange(&inbox->asleep, false))
+        inbox->engine->class->wake(inbox->engine);
+}
+
+void weft__inbox_release(struct weft_inbox *inbox)
+{
+    if (atomic_fetch_sub(&inbox->refs, 1) == 1)
+        free(inbox);
+}
+
+void weft_inbox_unref(struct weft_inbox *inbox)
+{
+    if (inbox == NULL)
+        return;
+    atomic_fetch_add(&inbox->users, 1);
+    /* a runtime that slept because of this reference alone has come to a deadlock: let it see */
+    if (atomic_fetch_sub(&inbox->holders, 1) == 1 && atomic_load(&inbox->head) != CLOSED)
+        wake(inbox);
+    atomic_fetch_sub(&inbox->users, 1);
+    weft__inbox_release(inbox);
+}
+
+int weft_post(struct weft_inbox *inbox, struct weft_task *task)
+{
+    struct weft_task *head;
+    int rc = 0;
+
+    atomic_fetch_add(&inbox->users, 1);
+    head = atomic_load(&inbox->head);
+    do {
+        if (head == CLOSED) {
+            rc = -ESHUTDOWN;
+            break;
+        }
+        task->next = head;
+    } while (!atomic_compare_exchange_weak(&inbox->head, &head, task));
+    if (rc == 0)
+        wake(inbox);
+    atomic_fetch_sub(&inbox->users, 1);
+    return rc;
+}
+
+bool weft__inbox_pending(const struct weft_inbox *inbox)
+{
+    return atomic_load_explicit(&inbox->head, memory_order_relaxed) != NULL;
+}
+
+bool weft__inbox_held(const struct weft_inbox *inbox)
+{
+    return atomic_load(&inbox->holders) > 0;
+}
+
+bool weft__inbox_sleep(struct weft_inbox *inbox)
+{
+    atomic_store(&inbox->asleep, true);
+    if (atomic_load(&inbox->head) == NULL)
+        return true;
+    atomic_store(&inbox->asleep, false);
+    return false;
+}
+
+void weft__inbox_awake(struct weft_inbox *inbox)
+{
+    atomic_store_explicit(&inbox->asleep, false, memory_order_relaxed);
+}
+
+bool weft__inbox_run(struct weft_inbox *inbox)
+{
+    struct weft_task *task, *list = NULL;
+
+    if (!weft__inbox_pending(inbox))
+        return false;
+    task = atomic_exchange(&inbox->head, NULL);
+    while (task != NULL) { /* newest first: turn it round */
+        struct weft_task *next = task->next;
+
+        task->next = list;
+        list = task;
+        task = next;
+    }
+    while (list != NULL) {
+        task = list;
+        list = task->next;
+        task->run(task);
+    }
+    return true;
+}
+
+bool weft__inbox_close(struct weft_inbox *inbox)
+{
+    struct weft_task *none = NULL;
+
+    if (!atomic_compare_exchange_strong(&inbox->head, &none, CLOSED))
+        return false;
+    while (atomic_load(&inbox->users) > 0)
+        sched_yield();
+    return true;
+}

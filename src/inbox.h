@@ -1,0 +1,30 @@
+/* inbox.h: work from other threads. See inbox.c. */
+#ifndef WEFT_INBOX_H
+#define WEFT_INBOX_H
+
+#include "runtime_internal.h"
+
+struct weft_inbox *weft__inbox_create(struct weft__engine *engine);
+
+/* True if something has been posted. */
+bool weft__inbox_pending(const struct weft_inbox *inbox);
+
+/* True if somebody besides the runtime holds a reference: more may come. */
+bool weft__inbox_held(const struct weft_inbox *inbox);
+
+/* Says that the runtime is about to sleep, so that a post must wake the engine. False: something
+ * has been posted already, don't sleep. */
+bool weft__inbox_sleep(struct weft_inbox *inbox);
+void weft__inbox_awake(struct weft_inbox *inbox);
+
+/* Runs what had been posted when it was called. True if there was anything. */
+bool weft__inbox_run(struct weft_inbox *inbox);
+
+/* Refuses what is posted from now on, if nothing is left to run (else false), and waits for those
+ * who are still in weft_post: after that no thread touches the engine. */
+bool weft__inbox_close(struct weft_inbox *inbox);
+
+/* The runtime's own reference. */
+void weft__inbox_release(struct weft_inbox *inbox);
+
+#endif

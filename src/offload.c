@@ -1,0 +1,258 @@
+/* offload.c: the thread pool, one a process, shared by its runtimes.
+ *
+ * It grows by one thread whenever a job finds none idle, up to the bound of the job's kind; an idle
+ * thread retires after a while. A job belongs to its queue, then to the thread that runs it, then to
+ * the inbox of its runtime. A runtime that ends leaves its jobs behind: a post is refused then, and
+ * the job is dropped. When the process exits (or the library is unloaded), idle threads are joined;
+ * one that is stuck in a job is left to the process's end.
+ *
+ * Retired threads are joined one behind the other: each joins its predecessor as its last act.
+ */
+#include "offload.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define IDLE_LIMIT WEFT_SEC(5)
+#define STACK_SIZE ((size_t)512 << 10) /* name service modules are not frugal */
+
+struct queue {
+    struct weft__job *head, **tail;
+    unsigned queued, running, limit;
+};
+
+static struct pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work, gone;
+    struct queue queues[WEFT__JOB_KINDS];
+    unsigned threads, idle;
+    bool ending, has_retired;
+    pthread_t retired;
+    int pid; /* whose threads these are; after fork they are the parent's */
+} pool;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void reset_queue(struct queue *queue)
+{
+    queue->head = NULL;
+    queue->tail = &queue->head;
+    queue->queued = queue->running = 0;
+}
+
+static void reset_pool(void)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool.work, &monotonic);
+    pthread_cond_init(&pool.gone, NULL);
+    pthread_condattr_destroy(&monotonic);
+    for (int i = 0; i < WEFT__JOB_KINDS; i++)
+        reset_queue(&pool.queues[i]);
+    pool.queues[WEFT__JOB_WORK].limit = 16;
+    pool.queues[WEFT__JOB_LOOKUP].limit = 4;
+    pool.threads = pool.idle = 0;
+    pool.ending = pool.has_retired = false;
+    pool.pid = (int)getpid();
+}
+
+/* The child of a fork has the pool's memory, but no thread of it. Its jobs are the parent's. */
+static void make_pool(void)
+{
+    reset_pool();
+    pthread_atfork(NULL, NULL, reset_pool);
+}
+
+/* The first job that may run now, off its queue; NULL: none. Locked. */
+static struct weft__job *take_job(void)
+{
+    for (int i = 0; i < WEFT__JOB_KINDS; i++) {
+        struct queue *queue = &pool.queues[i];
+        struct weft__job *job = queue->head;
+
+        if (job != NULL && queue->running < queue->limit) {
+            queue->head = job->next;
+            if (queue->head == NULL)
+                queue->tail = &queue->head;
+            queue->queued--;
+            queue->running++;
+            return job;
+        }
+    }
+    return NULL;
+}
+
+static void run_done(struct weft_task *task)
+{
+    struct weft__job *job = weft__container(task, struct weft__job, task);
+
+    weft_inbox_unref(job->inbox);
+    job->done(job);
+}
+
+/* Runs a job and hands it back; it may be freed by then. */
+static void run_job(struct weft__job *job)
+{
+    struct weft_inbox *inbox = job->inbox;
+
+    job->run(job);
+    job->task.run = run_done;
+    if (weft_post(inbox, &job->task) < 0) {
+        weft_inbox_unref(inbox);
+        job->drop(job);
+    }
+}
+
+static struct timespec in(int64_t ns)
+{
+    weft_time at = weft_after(ns);
+
+    return (struct timespec){.tv_sec = (time_t)(at / 1000000000), .tv_nsec = at % 1000000000};
+}
+
+/* Locked; unlocks. */
+static void retire(void)
+{
+    bool has_predecessor = pool.has_retired;
+    pthread_t predecessor = pool.retired;
+
+    pool.retired = pthread_self();
+    pool.has_retired = true;
+    pool.threads--;
+    pthread_cond_signal(&pool.gone);
+    pthread_mutex_unlock(&pool.lock);
+    if (has_predecessor)
+        pthread_join(predecessor, NULL);
+}
+
+static void *work(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        struct timespec limit = in(IDLE_LIMIT);
+        struct weft__job *job = NULL;
+        int rc = 0, kind;
+
+        while (!pool.ending && (job = take_job()) == NULL && rc == 0) {
+            pool.idle++;
+            rc = pthread_cond_timedwait(&pool.work, &pool.lock, &limit);
+            pool.idle--;
+        }
+        if (job == NULL)
+            break;
+        kind = job->kind;
+        pthread_mutex_unlock(&pool.lock);
+        run_job(job);
+        pthread_mutex_lock(&pool.lock);
+        pool.queues[kind].running--;
+    }
+    retire();
+    return NULL;
+}
+
+/* Jobs that could run at once if there were threads for all. Locked. */
+static unsigned runnable(void)
+{
+    unsigned count = 0;
+
+    for (int i = 0; i < WEFT__JOB_KINDS; i++) {
+        unsigned room = pool.queues[i].limit - pool.queues[i].running;
+
+        count += pool.queues[i].queued < room ? pool.queues[i].queued : room;
+    }
+    return count;
+}
+
+static int add_thread(void)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+    int rc;
+
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_SIZE);
+    sigfillset(&all); /* the program's signals are for the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&thread, &attributes, work, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (rc == 0)
+        pool.threads++;
+    return -rc;
+}
+
+int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job_kind kind)
+{
+    struct queue *queue = &pool.queues[kind];
+    int rc = 0;
+
+    (void)rt; /* the calling thread's; posts go to its inbox */
+    pthread_once(&once, make_pool);
+    job->kind = (int)kind;
+    job->next = NULL;
+    job->inbox = weft_inbox_ref();
+    pthread_mutex_lock(&pool.lock);
+    *queue->tail = job;
+    queue->tail = &job->next;
+    queue->queued++;
+    if (runnable() > pool.idle) /* an idle thread may have been told of another job */
+        rc = add_thread();
+    if (rc < 0 && pool.threads > 0)
+        rc = 0; /* one of those there are will come to it */
+    if (rc == 0) {
+        pthread_cond_signal(&pool.work);
+    } else { /* no thread, so nobody has taken anything: it is the only job */
+        reset_queue(queue);
+    }
+    pthread_mutex_unlock(&pool.lock);
+    if (rc < 0)
+        weft_inbox_unref(job->inbox);
+    return rc;
+}
+
+unsigned weft__offload_threads(void)
+{
+    unsigned threads;
+
+    pthread_once(&once, make_pool);
+    pthread_mutex_lock(&pool.lock);
+    threads = pool.threads;
+    pthread_mutex_unlock(&pool.lock);
+    return threads;
+}
+
+static unsigned at_work(void)
+{
+    unsigned running = 0;
+
+    for (int i = 0; i < WEFT__JOB_KINDS; i++)
+        running += pool.queues[i].running;
+    return running;
+}
+
+__attribute__((destructor)) static void end_pool(void)
+{
+    pthread_t last;
+    bool has_last;
+
+    if (pool.pid != (int)getpid())
+        return; /* never used */
+    pthread_mutex_lock(&pool.lock);
+    pool.ending = true;
+    pthread_cond_broadcast(&pool.work);
+    while (pool.threads > at_work())
+        pthread_cond_wait(&pool.gone, &pool.lock);
+    last = pool.retired;
+    has_last = pool.has_retired;
+    pool.has_retired = false;
+    pthread_mutex_unlock(&pool.lock);
+    if (has_last)
+        pthread_join(last, NULL);
+}

@@ -1,0 +1,591 @@
+/* runtime.c: the scheduler's loop, and a runtime's life.
+ *
+ * A lap is: run the pass; then, between passes, poll the engine once, run what other threads posted,
+ * fire the timers that are due, and run what asked for "after the poll" (promise_pause). Completions
+ * come before timers, so that an operation that did something beats its deadline. The engine is
+ * asked to wait only if nothing is queued.
+ *
+ * The end: main is over -> layers stop in order, each waited for (fibers are cancelled and unwind;
+ * then promises fall silent) -> operations in flight are cancelled and reaped -> the inbox closes ->
+ * the engine goes -> layers free what they have.
+ */
+#include "inbox.h"
+#include "runtime_internal.h"
+#include "timer.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TASKS_MIN     64
+#define LINGER_REPORT WEFT_SEC(5) /* how long fibers may ignore their cancellation in silence */
+
+_Thread_local struct weft_runtime *weft__rt;
+
+/* ---- reports ---- */
+
+static void report_line(const struct weft_options *options, const char *format, va_list args)
+{
+    char line[512];
+
+    vsnprintf(line, sizeof line, format, args);
+    if (options != NULL && options->report != NULL)
+        options->report(options->report_ctx, line);
+    else
+        fprintf(stderr, "weft: %s\n", line);
+}
+
+void weft__report(const struct weft_runtime *rt, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    report_line(&rt->options, format, args);
+    va_end(args);
+}
+
+void weft__report_to(const struct weft_options *options, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    report_line(options, format, args);
+    va_end(args);
+}
+
+/* ---- run queue ---- */
+
+int weft__reserve_slow(struct weft_runtime *rt, size_t count)
+{
+    size_t capacity = rt->capacity, done = (size_t)(rt->head - rt->pass_array);
+    size_t left = (size_t)(rt->end - rt->head), next = (size_t)(rt->tail - rt->next_array);
+    uintptr_t *pass, *queue;
+
+    while (capacity - rt->reserved < count) {
+        if (capacity > SIZE_MAX / 4 / sizeof *pass)
+            return -ENOMEM;
+        capacity = capacity == 0 ? TASKS_MIN : capacity * 2;
+    }
+    pass = calloc(capacity + WEFT__LOOKAHEAD, sizeof *pass);
+    queue = calloc(capacity + WEFT__LOOKAHEAD, sizeof *queue);
+    if (pass == NULL || queue == NULL) {
+        free(pass);
+        free(queue);
+        return -ENOMEM;
+    }
+    if (rt->capacity > 0) {
+        memcpy(pass + done, rt->head, left * sizeof *pass);
+        memcpy(queue, rt->next_array, next * sizeof *queue);
+    }
+    free(rt->pass_array);
+    free(rt->next_array);
+    rt->pass_array = pass;
+    rt->head = pass + done;
+    rt->end = rt->head + left;
+    rt->next_array = queue;
+    rt->tail = queue + next;
+    rt->capacity = capacity;
+    rt->reserved += count;
+    return 0;
+}
+
+static inline bool queued(const struct weft_runtime *rt)
+{
+    return rt->tail != rt->next_array;
+}
+
+static inline void begin_pass(struct weft_runtime *rt)
+{
+    uintptr_t *array = rt->pass_array;
+
+    rt->end = rt->tail;
+    rt->head = rt->pass_array = rt->next_array;
+    rt->tail = rt->next_array = array;
+    rt->passes++;
+}
+
+bool weft__next_pass_quietly(struct weft_runtime *rt)
+{
+    if (!queued(rt) || rt->timers != NULL || rt->after_poll != NULL || rt->stopping ||
+        weft__inbox_pending(rt->inbox) || !rt->engine->class->quiet(rt->engine))
+        return false;
+    begin_pass(rt);
+    return true;
+}
+
+void weft__after_poll(struct weft_runtime *rt, struct weft_task *task)
+{
+    task->next = NULL;
+    *rt->after_poll_tail = task;
+    rt->after_poll_tail = &task->next;
+}
+
+static void run_after_poll(struct weft_runtime *rt)
+{
+    struct weft_task *task = rt->after_poll;
+
+    rt->after_poll = NULL;
+    rt->after_poll_tail = &rt->after_poll;
+    while (task != NULL) {
+        struct weft_task *next = task->next;
+
+        task->run(task);
+        task = next;
+    }
+}
+
+/* What weft_set bound in a callback lasts until it returns. */
+static inline void forget_locals(struct weft_runtime *rt)
+{
+    if (weft__unlikely(rt->base.storage != NULL)) {
+        weft__storage_drop(rt->base.storage);
+        rt->base.storage = NULL;
+    }
+}
+
+static void run_pass(struct weft_runtime *rt)
+{
+    while (rt->head != rt->end) {
+        struct weft_task *task = (struct weft_task *)(*rt->head++ & ~WEFT__TAGS);
+
+        task->run(task);
+        forget_locals(rt);
+    }
+}
+
+/* ---- layers ---- */
+
+void weft__layer_register(struct weft_runtime *rt, enum weft__layer layer, void *state,
+                          const struct weft__layer_hooks *hooks)
+{
+    rt->layer[layer] = state;
+    rt->hooks[layer] = hooks;
+}
+
+static size_t alive(struct weft_runtime *rt, int layer)
+{
+    const struct weft__layer_hooks *hooks = rt->hooks[layer];
+
+    return hooks == NULL || hooks->alive == NULL ? 0 : hooks->alive(rt);
+}
+
+/* ---- the loop ---- */
+
+static void idle(struct weft_runtime *rt)
+{
+    for (int i = 0; i < WEFT__LAYER_COUNT; i++)
+        if (rt->hooks[i] != NULL && rt->hooks[i]->idle != NULL)
+            rt->hooks[i]->idle(rt);
+}
+
+/* The poll between two passes; waits if nothing is queued, but not beyond `limit`. */
+static int poll_engine(struct weft_runtime *rt, weft_time limit)
+{
+    int rc = 0;
+
+    if (queued(rt) || rt->after_poll != NULL || limit == WEFT_NOWAIT) {
+        if (!rt->engine->class->quiet(rt->engine))
+            rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
+    } else {
+        weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
+
+        idle(rt);
+        if (weft__inbox_sleep(rt->inbox)) {
+            rc = rt->engine->class->turn(rt->engine, until);
+            weft__inbox_awake(rt->inbox);
+        } else {
+            rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
+        }
+    }
+    weft__inbox_run(rt->inbox);
+    if (rt->timers != NULL)
+        weft__timers_fire(rt, weft_now());
+    run_after_poll(rt);
+    forget_locals(rt);
+    return rc;
+}
+
+/* Nothing is queued, in flight or set to fire, and nobody else can post: nothing will ever happen. */
+static bool nothing_left(const struct weft_runtime *rt)
+{
+    return !queued(rt) && rt->timers == NULL && rt->after_poll == NULL &&
+           rt->engine->in_flight == 0 && !weft__inbox_pending(rt->inbox) &&
+           !weft__inbox_held(rt->inbox);
+}
+
+static void dump(struct weft_runtime *rt)
+{
+    for (int i = 0; i < WEFT__LAYER_COUNT; i++)
+        if (rt->hooks[i] != NULL && rt->hooks[i]->dump != NULL)
+            rt->hooks[i]->dump(rt);
+}
+
+static void begin_stop(struct weft_runtime *rt)
+{
+    if (rt->stopping)
+        return;
+    rt->stopping = true;
+    if (rt->hooks[0] != NULL && rt->hooks[0]->stop != NULL)
+        rt->hooks[0]->stop(rt);
+}
+
+void weft__main_ended(struct weft_runtime *rt, int result)
+{
+    if (rt->main_ended)
+        return;
+    rt->main_ended = true;
+    rt->main_result = result;
+    begin_stop(rt);
+}
+
+int weft_stop(void)
+{
+    if (weft__rt == NULL)
+        return -EINVAL;
+    begin_stop(weft__rt);
+    return 0;
+}
+
+bool weft_stopping(void)
+{
+    return weft__rt != NULL && weft__rt->stopping;
+}
+
+/* Until main has ended and no fiber is left. 0 or the error that ends the runtime. */
+static int run_main(struct weft_runtime *rt)
+{
+    weft_time lingering = WEFT_FOREVER;
+    int deadlock = 0;
+
+    for (;;) {
+        int rc;
+
+        run_pass(rt);
+        if (rt->stopping && alive(rt, 0) == 0) {
+            if (!rt->main_ended) /* main is a promise: it is given up, as if cancelled */
+                weft__main_ended(rt, -ECANCELED);
+            return deadlock;
+        }
+        if (nothing_left(rt) && !rt->stopping) {
+            if (rt->running_until_idle) {
+                weft__main_ended(rt, rt->main_result);
+                continue;
+            }
+            weft__report(rt, "deadlock: nothing is runnable, in flight or set to fire, "
+                             "and main still waits");
+            dump(rt);
+            deadlock = -EDEADLK;
+            begin_stop(rt);
+            continue;
+        }
+        if (rt->stopping) {
+            weft_time now = weft_now();
+
+            if (lingering == WEFT_FOREVER) {
+                lingering = now + LINGER_REPORT;
+            } else if (now > lingering) {
+                weft__report(rt, "still stopping: these ignore their cancellation");
+                dump(rt);
+                lingering = WEFT_FOREVER - 1;
+            }
+        }
+        rc = poll_engine(rt, rt->stopping && lingering < WEFT_FOREVER - 1 ? lingering
+                                                                          : WEFT_FOREVER);
+        if (rc < 0) {
+            weft__report(rt, "the %s engine failed: %s", rt->engine->class->name, strerror(-rc));
+            return rc;
+        }
+        begin_pass(rt);
+    }
+}
+
+/* Every operation's last completion comes before anything is freed. */
+static int drain(struct weft_runtime *rt)
+{
+    int rc = 0;
+
+    for (int i = 1; i < WEFT__LAYER_COUNT; i++)
+        if (rt->hooks[i] != NULL && rt->hooks[i]->stop != NULL)
+            rt->hooks[i]->stop(rt);
+    rt->timers = NULL;
+    rt->after_poll = NULL;
+    rt->after_poll_tail = &rt->after_poll;
+    while (rc >= 0) {
+        if (rt->engine->in_flight > 0) {
+            rt->engine->class->cancel_all(rt->engine);
+            while (rt->engine->in_flight > 0 && rc >= 0) {
+                if (weft__inbox_sleep(rt->inbox))
+                    rc = rt->engine->class->turn(rt->engine, WEFT_FOREVER);
+                weft__inbox_awake(rt->inbox);
+                weft__inbox_run(rt->inbox);
+            }
+        }
+        weft__inbox_run(rt->inbox);
+        if (rt->engine->in_flight == 0 && weft__inbox_close(rt->inbox))
+            return 0;
+    }
+    while (!weft__inbox_close(rt->inbox))
+        weft__inbox_run(rt->inbox);
+    return rc;
+}
+
+/* ---- starting ---- */
+
+static int set_options(struct weft_runtime *rt, const struct weft_options *options)
+{
+    const struct weft_options none = WEFT_OPTIONS_INIT;
+
+    if (options == NULL)
+        options = &none;
+    if (options->size < offsetof(struct weft_options, engine) ||
+        options->size > sizeof(struct weft_options)) {
+        weft__report_to(NULL, "weft_options.size is %zu, this library knows up to %zu: set it to "
+                              "sizeof(struct weft_options), with the headers of this version",
+                        options->size, sizeof(struct weft_options));
+        return -EINVAL;
+    }
+    memcpy(&rt->options, options, options->size);
+    rt->options.size = sizeof rt->options;
+    if (rt->options.stack_watermark == 0)
+        rt->options.stack_watermark = (size_t)64 << 20;
+    return 0;
+}
+
+/* The engine asked for by option or environment; else the best that works. */
+static int create_engine(struct weft_runtime *rt)
+{
+    const char *name = rt->options.engine;
+    char why[400], first[400] = "";
+    int rc = -ENOSYS;
+
+    if (name == NULL)
+        name = getenv("WEFT_ENGINE");
+    if (name != NULL && *name == '\0')
+        name = NULL;
+    for (int i = 0; weft__engines[i] != NULL; i++) {
+        const struct weft__engine_class *class = weft__engines[i];
+
+        if (name != NULL ? strcmp(name, class->name) != 0 : weft__engines[i + 1] == NULL)
+            continue;
+        why[0] = '\0';
+        rc = class->create(&rt->engine, &rt->options, why, sizeof why);
+        if (rc == 0)
+            return 0;
+        if (first[0] == '\0')
+            snprintf(first, sizeof first, "%s", why[0] != '\0' ? why : strerror(-rc));
+        if (name != NULL)
+            break;
+    }
+    if (first[0] != '\0')
+        weft__report(rt, "cannot start: %s", first);
+    else
+        weft__report(rt, "cannot start: there is no engine named \"%s\"", name);
+    return first[0] != '\0' ? rc : -EINVAL;
+}
+
+static void free_runtime(struct weft_runtime *rt)
+{
+    for (int i = 0; i < WEFT__LAYER_COUNT; i++)
+        if (rt->hooks[i] != NULL && rt->hooks[i]->finish != NULL)
+            rt->hooks[i]->finish(rt);
+    weft__storage_unref(rt->base.storage);
+    if (rt->inbox != NULL)
+        weft__inbox_release(rt->inbox);
+    if (rt->engine != NULL)
+        rt->engine->class->destroy(rt->engine);
+    free(rt->pass_array);
+    free(rt->next_array);
+    free(rt);
+}
+
+static int create_runtime(struct weft_runtime **out, const struct weft_options *options)
+{
+    struct weft_runtime *rt = NULL;
+    int rc;
+
+    rc = posix_memalign((void **)&rt, 64, sizeof *rt);
+    if (rc != 0)
+        return -rc;
+    memset(rt, 0, sizeof *rt);
+    rt->strand = &rt->base;
+    rt->after_poll_tail = &rt->after_poll;
+    rt->firing = -1;
+    rt->thread = pthread_self();
+    rc = set_options(rt, options);
+    if (rc == 0)
+        rc = weft__reserve(rt, 1); /* main's */
+    if (rc == 0)
+        rc = create_engine(rt);
+    if (rc == 0 && (rt->inbox = weft__inbox_create(rt->engine)) == NULL)
+        rc = -ENOMEM;
+    if (rc < 0) {
+        if (rc == -ENOMEM && rt->engine != NULL)
+            weft__report(rt, "cannot start: out of memory");
+        free_runtime(rt);
+        return rc;
+    }
+    *out = rt;
+    return 0;
+}
+
+/* A forked child shares nothing with its parent's runtime: here it has none. The ring is not
+ * touched, not even closed; its descriptor goes with exec. */
+static void after_fork_in_child(void)
+{
+    weft__rt = NULL;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+static int run_to_end(struct weft_runtime *rt)
+{
+    int rc, drained;
+
+    rc = run_main(rt);
+    drained = drain(rt);
+    if (rc == 0)
+        rc = drained;
+    if (rc == 0)
+        rc = rt->main_result;
+    /* the engine first: promises may still be referred to by operations until it is gone */
+    rt->engine->class->destroy(rt->engine);
+    rt->engine = NULL;
+    free_runtime(rt);
+    weft__rt = NULL;
+    return rc;
+}
+
+static int enter(struct weft_runtime **rt, const struct weft_options *options)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    int rc;
+
+    if (weft__rt != NULL) {
+        weft__report(weft__rt, "weft_run inside weft_run: this thread's runtime (engine %s) is "
+                               "running already; spawn a fiber or bind a promise in it instead",
+                     weft__rt->engine->class->name);
+        return -EBUSY;
+    }
+    pthread_once(&once, watch_forks);
+    rc = create_runtime(rt, options);
+    if (rc == 0)
+        weft__rt = *rt;
+    return rc;
+}
+
+struct starter {
+    struct weft_task task;
+    void (*start)(struct weft_runtime *rt, void *arg);
+    void *arg;
+};
+
+static void run_starter(struct weft_task *task)
+{
+    struct starter *starter = weft__container(task, struct starter, task);
+
+    starter->start(weft__rt, starter->arg);
+}
+
+int weft__run(void (*start)(struct weft_runtime *rt, void *arg), void *arg,
+              const struct weft_options *options)
+{
+    struct starter starter = {.task = {.run = run_starter}, .start = start, .arg = arg};
+    struct weft_runtime *rt;
+    int rc = enter(&rt, options);
+
+    if (rc < 0)
+        return rc;
+    weft__queue(rt, &starter.task);
+    begin_pass(rt);
+    return run_to_end(rt);
+}
+
+static void run_main_callback(struct weft_task *task)
+{
+    struct weft_runtime *rt = weft__container(task, struct weft_runtime, main_task);
+
+    rt->running_until_idle = true;
+    rt->main_result = rt->main(rt->main_arg);
+}
+
+int weft_run(weft_main_fn *main, void *arg, const struct weft_options *options)
+{
+    struct weft_runtime *rt;
+    int rc;
+
+    if (main == NULL)
+        return -EINVAL;
+    rc = enter(&rt, options);
+    if (rc < 0)
+        return rc;
+    rt->main = main;
+    rt->main_arg = arg;
+    if (weft__launch_main != NULL) {
+        rc = weft__launch_main(rt);
+    } else {
+        rt->main_task.run = run_main_callback;
+        weft__queue(rt, &rt->main_task);
+    }
+    if (rc < 0)
+        weft__main_ended(rt, rc);
+    begin_pass(rt);
+    return run_to_end(rt);
+}
+
+/* ---- the public rest ---- */
+
+struct weft_runtime *weft_current(void)
+{
+    return weft__rt;
+}
+
+const char *weft_engine_name(void)
+{
+    return weft__rt == NULL ? NULL : weft__rt->engine->class->name;
+}
+
+int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task))
+{
+    if (weft__rt == NULL || task == NULL || run == NULL)
+        return -EINVAL;
+    task->run = run;
+    task->next = NULL;
+    return weft__reserve(weft__rt, 1);
+}
+
+void weft_task_queue(struct weft_task *task)
+{
+    weft__queue(weft__rt, task);
+}
+
+void weft_task_finish(struct weft_task *task)
+{
+    (void)task;
+    if (weft__rt != NULL)
+        weft__release(weft__rt, 1);
+}
+
+int weft_stats(struct weft_stats *stats)
+{
+    struct weft_stats all = {.size = sizeof all};
+    struct weft_runtime *rt = weft__rt;
+
+    if (rt == NULL || stats == NULL || stats->size < sizeof stats->size ||
+        stats->size > sizeof all)
+        return -EINVAL;
+    all.size = stats->size;
+    all.passes = rt->passes;
+    all.in_flight = rt->engine->in_flight;
+    rt->engine->class->stats(rt->engine, &all);
+    for (int i = 0; i < WEFT__LAYER_COUNT; i++)
+        if (rt->hooks[i] != NULL && rt->hooks[i]->stats != NULL)
+            rt->hooks[i]->stats(rt, &all);
+    memcpy(stats, &all, stats->size);
+    return 0;
+}

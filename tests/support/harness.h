@@ -1,0 +1,32 @@
+/* harness.h: running a test's body in a runtime, on each set-up that must behave the same. */
+#ifndef WEFT_TEST_HARNESS_H
+#define WEFT_TEST_HARNESS_H
+
+#include <weft/runtime.h>
+
+/* One way to set a runtime up. */
+struct setup {
+    const char *name;
+    const char *engine;
+    unsigned flags, sq_entries, cq_entries;
+};
+
+/* Every engine, and the odd rings: plain flags, a tiny submission queue, a tiny completion queue. */
+extern const struct setup setups[];
+extern const size_t setups_count;
+
+/* weft_run on that set-up, its reports kept for report_contains. */
+int run_on(const struct setup *setup, weft_main_fn *main, void *arg);
+
+/* The options of that set-up with reports kept, to change before weft_run. */
+struct weft_options setup_options(const struct setup *setup);
+
+/* Whether one line reported since the last run_on or setup_options contains `text`. */
+int report_contains(const char *text);
+const char *report_text(void);
+
+/* True under ASan, TSan or valgrind: make the big tests smaller. */
+int slow_tools(void);
+int on_valgrind(void);
+
+#endif

@@ -1,0 +1,195 @@
+/* Setting a ring up where that is hard, and what is said where it is impossible. */
+#include "io_support.h"
+#include "ring_internal.h"
+
+#include <criterion/criterion.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+static const struct setup plain_uring = {"uring", "uring", 0, 0, 0};
+
+static void nop_body(void)
+{
+    struct kept nop;
+
+    cr_assert_eq(ring_nop(&keep(&nop)->op), 0);
+    cr_assert_eq(result_of(&nop), 0);
+}
+
+/* Sizes that are no powers of two, that are too large, that contradict each other. */
+Test(ring_setup, odd_sizes)
+{
+    static const struct {
+        unsigned sq, cq;
+    } sizes[] = {{1, 1}, {3, 5}, {256, 8}, {1, 100000}, {1u << 20, 1u << 20}, {4, 4}};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct setup setup = plain_uring;
+
+        setup.sq_entries = sizes[i].sq;
+        setup.cq_entries = sizes[i].cq;
+        cr_assert_eq(run_by_hand(&setup, nop_body), 0, "%u, %u: %s", sizes[i].sq, sizes[i].cq,
+                     report_text());
+    }
+}
+
+/* ---- too little lockable memory: the limit counts for ordinary users only (pitfall 2) ---- */
+
+static bool become_ordinary(rlim_t limit)
+{
+    const struct rlimit memlock = {limit, limit};
+
+    cr_assert_eq(setrlimit(RLIMIT_MEMLOCK, &memlock), 0);
+    return getuid() != 0 || setresuid(65534, 65534, 65534) == 0;
+}
+
+/* Whether this kernel charges rings at all. */
+static int run_as_ordinary(rlim_t limit)
+{
+    if (!become_ordinary(limit))
+        return 1;
+    return run_by_hand(&plain_uring, nop_body);
+}
+
+Test(ring_setup, no_lockable_memory_is_explained)
+{
+    int rc = run_as_ordinary(0);
+
+    if (rc == 0 || rc == 1)
+        return; /* a kernel that doesn't charge, or no such user here */
+    cr_assert_eq(rc, -ENOMEM);
+    cr_assert(report_contains("RLIMIT_MEMLOCK, is 0 KiB"), "%s", report_text());
+    cr_assert(report_contains("ulimit -l"), "%s", report_text());
+}
+
+Test(ring_setup, little_lockable_memory_makes_a_smaller_ring)
+{
+    int rc = run_as_ordinary(32 << 10); /* the default ring needs more than twice that */
+
+    cr_assert(rc == 0 || rc == 1, "%d: %s", rc, report_text());
+}
+
+/* ---- forbidden, and absent (pitfall 1) ---- */
+
+static void refuse_setup(unsigned error)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+
+    cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+Test(ring_setup, a_forbidden_ring_is_explained)
+{
+    refuse_setup(EPERM);
+    cr_assert_eq(run_by_hand(&plain_uring, nop_body), -EPERM);
+    cr_assert(report_contains("EPERM"), "%s", report_text());
+    cr_assert(report_contains("seccomp") || report_contains("io_uring_disabled"), "%s",
+              report_text());
+}
+
+Test(ring_setup, a_kernel_without_rings_is_explained)
+{
+    refuse_setup(ENOSYS);
+    cr_assert_eq(run_by_hand(&plain_uring, nop_body), -ENOSYS);
+    cr_assert(report_contains("ENOSYS") && report_contains("Linux 5.11"), "%s", report_text());
+}
+
+/* An old kernel knows none of the newer flags: they are left out one after the other (pitfall 3). */
+Test(ring_setup, no_descriptor_left_is_explained)
+{
+    const struct rlimit none = {3, 3};
+    int fds = 0;
+
+    while (dup(0) >= 0 && fds++ < 100)
+        ;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    cr_assert_eq(run_by_hand(&plain_uring, nop_body), -EMFILE);
+    cr_assert(report_contains("ulimit -n"), "%s", report_text());
+}
+
+/* ---- fork (pitfalls 6, 7) ---- */
+
+static void fork_body(void)
+{
+    struct weft__engine *engine = weft__rt->engine;
+    struct kept receive;
+    int pair[2], status;
+    char buf[8];
+    pid_t child;
+
+    make_pair(pair);
+    cr_assert_eq(ring_recv(&keep(&receive)->op, pair[0], buf, sizeof buf, 0), 0);
+    cr_assert_eq(engine->class->turn(engine, WEFT_NOWAIT), 0);
+    child = fork();
+    cr_assert(child >= 0);
+    if (child == 0) {
+        struct kept nop;
+        int wrong = 0;
+
+        wrong |= engine->class->submit(engine, &keep(&nop)->op) != -ECHILD;
+        wrong |= engine->class->turn(engine, WEFT_NOWAIT) != -ECHILD;
+        wrong |= !report_contains("child of fork");
+        wrong |= nop.calls != 0 || receive.calls != 0;
+        _exit(wrong);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    /* the parent's ring is as it was */
+    cr_assert_eq(receive.calls, 0);
+    cr_assert_eq(write(pair[1], "hello", 5), 5);
+    cr_assert_eq(result_of(&receive), 5);
+    close_pair(pair);
+}
+
+Test(ring_setup, a_child_of_fork_is_refused)
+{
+    EACH_IO_SETUP(setup)
+    {
+        cr_assert_eq(run_by_hand(setup, fork_body), 0, "%s", setup->name);
+    }
+}
+
+/* Nothing of the library survives exec. */
+static void exec_body(void)
+{
+    char path[64], target[64];
+
+    for (int fd = 0; fd < 64; fd++) {
+        ssize_t n;
+
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        n = readlink(path, target, sizeof target - 1);
+        if (n < 0)
+            continue;
+        target[n] = '\0';
+        if (strstr(target, "io_uring") != NULL || strstr(target, "eventfd") != NULL)
+            cr_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC, "%d is %s", fd, target);
+    }
+}
+
+Test(ring_setup, descriptors_close_on_exec)
+{
+    cr_assert_eq(run_by_hand(&plain_uring, exec_body), 0);
+}
+
+/* Rings come and go without a trace. */
+Test(ring_setup, nothing_is_left_behind)
+{
+    int before = open_descriptors();
+
+    for (int i = 0; i < 50; i++)
+        cr_assert_eq(run_by_hand(&plain_uring, nop_body), 0);
+    cr_assert_eq(open_descriptors(), before);
+}

@@ -1,0 +1,815 @@
+/* engine_uring.c: the engine on io_uring.
+ *
+ * One io_uring_enter a turn hands over what was queued, runs the kernel's deferred work, and, only
+ * if there is nothing else to do, waits. Invariants:
+ *   - An operation is in one place: the pending list (no room), the submission queue, or the kernel.
+ *     What is in flight is counted by operation, never inferred from what entering returns: a call
+ *     may submit part of the queue, or all of it and still fail.
+ *   - The queues are FIFO: pending operations go before later ones. A request for an operation's end
+ *     is handed over after the operation, and before the operation's memory can come back as another
+ *     operation; so an address is identity enough. Such requests have guaranteed room: the op itself
+ *     is the list's node.
+ *   - Nothing allocates after create().
+ *   - While the engine waits, the read of the wake-up descriptor is in the kernel.
+ *   - A child of fork shares the rings' memory: the page `alive` reads 0 there (MADV_WIPEONFORK),
+ *     and the rings are not touched.
+ */
+#include "ring_internal.h"
+
+#include <liburing.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Newer than the oldest liburing this is built with. */
+#ifndef IORING_SETUP_SINGLE_ISSUER
+#define IORING_SETUP_SINGLE_ISSUER (1U << 12)
+#endif
+#ifndef IORING_SETUP_DEFER_TASKRUN
+#define IORING_SETUP_DEFER_TASKRUN (1U << 13)
+#endif
+#ifndef IORING_ENTER_REGISTERED_RING
+#define IORING_ENTER_REGISTERED_RING (1U << 4)
+#endif
+#ifndef IORING_ASYNC_CANCEL_ANY
+#define IORING_ASYNC_CANCEL_ALL (1U << 0)
+#define IORING_ASYNC_CANCEL_ANY (1U << 2)
+#endif
+
+#define SQ_ENTRIES    256u
+#define CQ_ENTRIES    4096u
+#define SQ_FLOOR      8u       /* fewer entries than this are not worth having */
+#define FLUSH_ROUNDS  16       /* of an overflown completion queue, in one turn */
+#define RETRY_WAIT    WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
+
+/* user_data: an operation's address, or this engine's with a tag in the low bits. */
+enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_CANCEL_ANY, TAG_MASK = 7 };
+
+struct uring {
+    struct ring__engine io; /* must be first */
+
+    struct io_uring_sqe *sqes;
+    unsigned sq_tail;    /* what the kernel's tail will be when it is next entered */
+    unsigned sq_head;    /* the kernel's head as last seen */
+    unsigned sq_mask, sq_entries;
+    const volatile uint8_t *alive; /* 0 in a child of fork */
+    bool faulty;                   /* faults are being injected */
+    bool armed;                    /* the read of `wake_fd` is queued or in the kernel */
+    bool cancel_any;               /* one request for the end of everything is due */
+    bool has_cancel_any;           /* the kernel has shown no lack of it */
+    uint8_t cancel_flags;          /* of the SQE of a request for an operation's end */
+
+    const struct io_uring_cqe *cqes;
+    unsigned cq_mask;
+    const unsigned *cq_ktail, *sq_kflags, *sq_khead;
+    unsigned *cq_khead, *sq_ktail;
+    int enter_fd;
+    unsigned enter_flags;
+
+    /* FIFO of operations without room, and of operations whose end is to be asked for */
+    struct ring_op *pending, **pending_tail;
+    struct ring_op *cancels, **cancels_tail;
+
+    atomic_uint woken;     /* a wake() that no turn has seen */
+    atomic_uint need_wake; /* the engine waits, or is about to */
+    int wake_fd;
+    uint64_t wake_value;
+
+    uint64_t enters, submitted, completed;
+    struct ring__faults faults;
+    struct io_uring ring;
+    struct weft_options options;
+};
+
+static const uint8_t opcodes[RING__ROWS] = {
+#define OPERATION(name, opcode, ...) [RING__ROW_##name] = IORING_OP_##opcode,
+#include "operations.def"
+};
+
+static inline struct uring *self(struct weft__engine *engine)
+{
+    return (struct uring *)(void *)engine;
+}
+
+/* ---- lists through ring_op.next ---- */
+
+static void append(struct ring_op ***tail, struct ring_op *op)
+{
+    op->next = NULL;
+    op->next_link = *tail;
+    **tail = op;
+    *tail = &op->next;
+}
+
+static void take_out(struct ring_op ***tail, struct ring_op *op)
+{
+    *op->next_link = op->next;
+    if (op->next != NULL)
+        op->next->next_link = op->next_link;
+    else
+        *tail = op->next_link;
+}
+
+/* ---- filling submission entries ---- */
+
+static inline bool has_room(struct uring *u)
+{
+    if (weft__unlikely(u->faulty) && u->faults.no_room > 0) {
+        u->faults.no_room--;
+        return false;
+    }
+    return u->sq_tail - u->sq_head < u->sq_entries;
+}
+
+static inline struct io_uring_sqe *fill_sqe(struct uring *u, uint8_t opcode, int fd, uint64_t off,
+                                            uint64_t addr, uint32_t len, uint32_t how,
+                                            uint64_t user_data)
+{
+    struct io_uring_sqe *sqe = &u->sqes[u->sq_tail++ & u->sq_mask];
+
+    sqe->opcode = opcode;
+    sqe->flags = 0;
+    sqe->ioprio = 0;
+    sqe->fd = fd;
+    sqe->off = off;
+    sqe->addr = addr;
+    sqe->len = len;
+    sqe->rw_flags = (__kernel_rwf_t)how;
+    sqe->user_data = user_data;
+    sqe->buf_index = 0;
+    sqe->personality = 0;
+    sqe->file_index = 0;
+    sqe->addr3 = 0;
+    sqe->__pad2[0] = 0;
+    return sqe;
+}
+
+static inline uint32_t poll_mask(uint32_t events)
+{
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    events = events << 16 | events >> 16; /* the kernel's halves are the other way round */
+#endif
+    return events;
+}
+
+#define RING__FAULTED 32 /* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
+
+static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    if (u->faults.result > 0) {
+        u->faults.result--;
+        op->state |= RING__FAULTED;
+        sqe->opcode = IORING_OP_NOP;
+        sqe->off = sqe->addr = sqe->len = 0;
+        sqe->rw_flags = 0;
+    } else if (u->faults.short_io > 0 && op->len > 1 &&
+               (op->row == RING__ROW_read || op->row == RING__ROW_write ||
+                op->row == RING__ROW_recv || op->row == RING__ROW_send)) {
+        u->faults.short_io--;
+        sqe->len = 1;
+    }
+}
+
+static inline void fill(struct uring *u, struct ring_op *op)
+{
+    struct io_uring_sqe *sqe;
+
+    u->submitted++;
+    if (weft__unlikely(op->state & RING__POLLING)) {
+        fill_sqe(u, IORING_OP_POLL_ADD, op->fd, 0, 0, 0,
+                 poll_mask((uint16_t)ring__rows[op->row].ready), (uintptr_t)op);
+        return;
+    }
+    sqe = fill_sqe(u, opcodes[op->row], op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    if (op->row == RING__ROW_poll)
+        sqe->poll32_events = poll_mask(op->how);
+#endif
+    if (weft__unlikely(u->faulty))
+        fill_faulty(u, op, sqe);
+}
+
+/* By the operation's address: the queue is FIFO, so that it names no later operation. */
+static void fill_cancel(struct uring *u, const struct ring_op *op)
+{
+    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0, (uintptr_t)u | TAG_CANCEL)
+        ->flags = u->cancel_flags;
+}
+
+/* Moves what waits for room into the submission queue, as far as there is room. */
+static void feed(struct uring *u)
+{
+    if (!u->armed && has_room(u)) {
+        fill_sqe(u, IORING_OP_READ, u->wake_fd, 0, (uintptr_t)&u->wake_value, sizeof u->wake_value,
+                 0, (uintptr_t)u | TAG_WAKE);
+        u->armed = true;
+    }
+    while (u->pending != NULL && has_room(u)) {
+        struct ring_op *op = u->pending;
+
+        take_out(&u->pending_tail, op);
+        op->state &= (uint8_t)~RING__HELD;
+        fill(u, op);
+        if (op->state & RING__CANCELLING) {
+            op->state |= RING__CANCEL_HELD;
+            append(&u->cancels_tail, op);
+        }
+    }
+    if (u->cancel_any && has_room(u)) {
+        fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, 0, 0,
+                 u->faults.no_cancel_any ? UINT32_MAX
+                                         : IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL,
+                 (uintptr_t)u | TAG_CANCEL_ANY);
+        u->cancel_any = false;
+    }
+    while (u->cancels != NULL && has_room(u)) {
+        struct ring_op *op = u->cancels;
+
+        take_out(&u->cancels_tail, op);
+        op->state &= (uint8_t)~RING__CANCEL_HELD;
+        fill_cancel(u, op);
+    }
+}
+
+static inline bool is_waiting_for_room(const struct uring *u)
+{
+    return u->pending != NULL || u->cancels != NULL || u->cancel_any;
+}
+
+/* ---- entering the kernel ---- */
+
+static inline unsigned kernel_flags(const struct uring *u)
+{
+    return __atomic_load_n(u->sq_kflags, __ATOMIC_RELAXED);
+}
+
+static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned flags,
+                 struct __kernel_timespec *timeout)
+{
+    struct io_uring_getevents_arg arg = {0};
+    int rc;
+
+    u->enters++;
+    if (weft__unlikely(u->faulty) && u->faults.enter > 0) {
+        u->faults.enter--;
+        return u->faults.enter_error;
+    }
+    /* release: the entries before the tail */
+    __atomic_store_n(u->sq_ktail, u->sq_tail, __ATOMIC_RELEASE);
+    if (timeout != NULL) {
+        arg.ts = (uintptr_t)timeout;
+        rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait,
+                             flags | u->enter_flags | IORING_ENTER_EXT_ARG, (sigset_t *)(void *)&arg,
+                             sizeof arg);
+    } else {
+        rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, NULL,
+                             0);
+    }
+    u->sq_head = __atomic_load_n(u->sq_khead, __ATOMIC_ACQUIRE);
+    return rc;
+}
+
+static inline unsigned queued(const struct uring *u)
+{
+    return u->sq_tail - u->sq_head;
+}
+
+/* Waits, in the same call that submits, for a completion or until `until`. */
+static int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
+{
+    struct __kernel_timespec timeout;
+    int64_t left;
+
+    if (until == WEFT_FOREVER)
+        return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, NULL);
+    left = until - weft_now();
+    if (left <= 0)
+        return enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL);
+    timeout.tv_sec = left / 1000000000;
+    timeout.tv_nsec = left % 1000000000;
+    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, &timeout);
+}
+
+/* ---- completions ---- */
+
+static void queue(struct uring *u, struct ring_op *op)
+{
+    if (u->pending == NULL && has_room(u)) {
+        fill(u, op);
+    } else {
+        op->state |= RING__HELD;
+        append(&u->pending_tail, op);
+    }
+}
+
+static void uring_cancel(struct weft__engine *engine, struct ring_op *op);
+
+/* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
+ * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
+ * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
+static bool is_repeated(struct uring *u, struct ring_op *op, int res)
+{
+    const struct ring__row_info *row = &ring__rows[op->row];
+
+    if (op->state & RING__POLLING && res >= 0) {
+        bool cancelling = op->state & RING__CANCELLING;
+
+        op->state = RING__REPEATED;
+        queue(u, op);
+        if (cancelling) /* the request met the poll; what the operation can do at once it does */
+            uring_cancel(&u->io.base, op);
+        return true;
+    } else if (op->state & RING__CANCELLING) {
+        return false;
+    } else if (res == -EAGAIN && row->ready != 0) {
+        if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
+            (row->traits & RING__ONCE && op->state & RING__REPEATED))
+            return false;
+        op->state |= RING__POLLING;
+    } else if (res != -EINTR) {
+        return false;
+    }
+    op->state |= RING__REPEATED;
+    queue(u, op);
+    return true;
+}
+
+static inline void complete(struct uring *u, struct ring_op *op, int res)
+{
+    int fd = op->fd;
+
+    if (weft__unlikely(op->state != 0)) {
+        if (op->state & RING__FAULTED) {
+            op->state &= (uint8_t)~RING__FAULTED;
+            res = u->faults.result_error;
+        }
+        if (op->state & RING__CANCEL_HELD) {
+            take_out(&u->cancels_tail, op);
+            op->state &= (uint8_t)~RING__CANCEL_HELD;
+        }
+    }
+    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, res))
+        return;
+    u->completed++;
+    ring__end(&u->io, op);
+    op->done(op, res, 0);
+    ring__reported(&u->io, fd);
+}
+
+static void complete_internal(struct uring *u, unsigned tag, int res)
+{
+    if (tag == TAG_WAKE) {
+        u->armed = false;
+    } else if (tag == TAG_CANCEL_ANY && res == -EINVAL) {
+        /* before 5.19: one request each */
+        u->has_cancel_any = false;
+        self(&u->io.base)->io.base.class->cancel_all(&u->io.base);
+    }
+    /* the answer to a request for an operation's end says nothing: the operation itself does */
+}
+
+/* Reports what the completion queue holds now, but not what is added meanwhile. */
+static unsigned reap(struct uring *u)
+{
+    unsigned head = *u->cq_khead, reported = 0;
+    unsigned tail = __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE);
+
+    while (head != tail) {
+        const struct io_uring_cqe *cqe = &u->cqes[head & u->cq_mask];
+        uint64_t user_data = cqe->user_data;
+        int res = cqe->res;
+
+        /* before the report, which may enter the kernel to make room for submissions */
+        __atomic_store_n(u->cq_khead, ++head, __ATOMIC_RELEASE);
+        if (weft__likely((user_data & TAG_MASK) == TAG_OP)) {
+            complete(u, (struct ring_op *)(uintptr_t)user_data, res);
+            reported++;
+        } else {
+            complete_internal(u, user_data & TAG_MASK, res);
+        }
+    }
+    return reported;
+}
+
+/* An overflown queue: the kernel keeps the rest on a list, which looks like an empty queue, and moves
+ * it over when entered. */
+static unsigned flush(struct uring *u)
+{
+    unsigned reported = 0;
+
+    for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
+        enter(u, 0, 0, IORING_ENTER_GETEVENTS, NULL);
+        reported += reap(u);
+    }
+    return reported;
+}
+
+/* ---- the engine's class ---- */
+
+static int uring_submit(struct weft__engine *engine, struct ring_op *op)
+{
+    struct uring *u = self(engine);
+
+    if (weft__unlikely(!*u->alive))
+        return -ECHILD;
+    if (weft__unlikely(u->io.ended))
+        return -ECANCELED;
+    if (weft__unlikely(u->io.closing != NULL) && ring__is_closing(&u->io, op))
+        return -EBADF;
+    ring__begin(&u->io, op);
+    if (weft__likely(u->pending == NULL) && weft__likely(has_room(u))) {
+        fill(u, op);
+        return 0;
+    }
+    /* a full queue is handed over here and now: the kernel takes it in one call in any case */
+    if (u->pending == NULL)
+        enter(u, queued(u), 0, 0, NULL);
+    queue(u, op);
+    return 0;
+}
+
+static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
+{
+    struct uring *u = self(engine);
+
+    if (!*u->alive || op->state & RING__CANCELLING)
+        return;
+    op->state |= RING__CANCELLING;
+    if (op->state & RING__HELD)
+        return; /* follows when the operation is handed over: what it can do at once it does */
+    if (u->cancels == NULL && has_room(u)) {
+        fill_cancel(u, op);
+    } else {
+        op->state |= RING__CANCEL_HELD;
+        append(&u->cancels_tail, op);
+    }
+}
+
+static void uring_cancel_all(struct weft__engine *engine)
+{
+    struct uring *u = self(engine);
+
+    u->io.ended = true;
+    if (!*u->alive)
+        return;
+    for (unsigned i = 0; i <= u->io.bucket_mask; i++) {
+        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
+            if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
+                op->state |= RING__CANCEL_HELD;
+                append(&u->cancels_tail, op);
+            }
+            op->state |= RING__CANCELLING;
+        }
+    }
+    u->cancel_any = u->has_cancel_any;
+}
+
+static bool uring_quiet(struct weft__engine *engine)
+{
+    struct uring *u = self(engine);
+
+    return u->sq_tail == u->sq_head &&
+           *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
+           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
+           !is_waiting_for_room(u) &&
+           atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
+}
+
+static void uring_wake(struct weft__engine *engine)
+{
+    struct uring *u = self(engine);
+    int saved = errno; /* may run in a signal handler */
+
+    /* First say so, then look whether the engine waits; a turn does it the other way round. Both are
+     * sequentially consistent, so that one of them sees the other. */
+    atomic_store(&u->woken, 1);
+    if (atomic_load(&u->need_wake) != 0 && atomic_exchange(&u->need_wake, 0) != 0) {
+        const uint64_t one = 1;
+        ssize_t written = write(u->wake_fd, &one, sizeof one);
+
+        (void)written; /* cannot fail: the counter is far from full */
+    }
+    errno = saved;
+}
+
+static int refuse_fork(struct uring *u)
+{
+    weft__report_to(&u->options, "this process is a child of fork(2), and the runtime's ring belongs "
+                                 "to its parent: call exec or _exit, or run a runtime of its own");
+    return -ECHILD;
+}
+
+static int uring_turn(struct weft__engine *engine, weft_time until)
+{
+    struct uring *u = self(engine);
+    unsigned reported;
+    int rc = 0;
+
+    if (weft__unlikely(!*u->alive))
+        return refuse_fork(u);
+    reported = reap(u);
+    for (;;) {
+        unsigned head = u->sq_head;
+        bool wait;
+
+        feed(u);
+        wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u);
+        if (wait) {
+            atomic_store(&u->need_wake, 1);
+            wait = atomic_load(&u->woken) == 0;
+        }
+        if (wait)
+            rc = enter_and_wait(u, queued(u), until);
+        else if (queued(u) > 0 || kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
+            rc = enter(u, queued(u), 0, IORING_ENTER_GETEVENTS, NULL);
+        else
+            rc = 0;
+        atomic_store_explicit(&u->need_wake, 0, memory_order_relaxed);
+        reported += reap(u);
+        /* once more only for what there was no room for, and only while the kernel takes it */
+        if (rc < 0 || !is_waiting_for_room(u) || u->sq_head == head)
+            break;
+    }
+    if (rc == -EBUSY || rc == -EAGAIN) {
+        /* Completions must be reaped first, or memory is short: nothing was lost, the rest stays in
+         * the queue. Wait a little for completions if there were none. */
+        if (reported == 0 && until != WEFT_NOWAIT) {
+            weft_time soon = weft_after(RETRY_WAIT);
+
+            enter_and_wait(u, 0, until < soon ? until : soon);
+            reported += reap(u);
+        }
+        rc = 0;
+    } else if (rc >= 0 || rc == -ETIME || rc == -EINTR) {
+        /* whatever it says: what happened stands in the completion queue */
+        rc = 0;
+    }
+    flush(u);
+    /* The runtime looks into its inbox after every turn. */
+    if (atomic_load_explicit(&u->woken, memory_order_relaxed) != 0)
+        atomic_exchange(&u->woken, 0);
+    return rc;
+}
+
+static void uring_stats(const struct weft__engine *engine, struct weft_stats *stats)
+{
+    const struct uring *u = (const struct uring *)(const void *)engine;
+
+    stats->enters += u->enters;
+    stats->submitted += u->submitted;
+    stats->completed += u->completed;
+}
+
+struct ring__faults *ring__faults(struct weft_runtime *rt)
+{
+    struct uring *u = self(rt->engine);
+
+    if (rt->engine->class != &weft__engine_uring)
+        return NULL;
+    u->faulty = true;
+    return &u->faults;
+}
+
+/* ---- life ---- */
+
+static void uring_destroy(struct weft__engine *engine)
+{
+    struct uring *u = self(engine);
+
+    if (*u->alive) {
+        /* the kernel must not write into freed memory: end the one operation that always waits */
+        for (int i = 0; u->armed && i < 1000; i++) {
+            if (u->sq_tail - u->sq_head < u->sq_entries)
+                fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
+                         (uintptr_t)u | TAG_CANCEL);
+            enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL);
+            reap(u);
+        }
+        io_uring_queue_exit(&u->ring);
+    } else {
+        close(u->ring.ring_fd);
+    }
+    close(u->wake_fd);
+    munmap((void *)(uintptr_t)u->alive, 1);
+    ring__engine_finish(&u->io);
+    free(u);
+}
+
+/* What a ring may be set up with, dearest first; each later one needs less of the kernel. */
+static const unsigned setups[] = {
+    /* 6.1 */
+    IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
+        IORING_SETUP_SUBMIT_ALL,
+    /* 6.0 */
+    IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
+        IORING_SETUP_SUBMIT_ALL,
+    /* 5.19 */
+    IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL,
+    /* 5.18 */
+    IORING_SETUP_SUBMIT_ALL,
+    0,
+};
+enum { SETUP_BEST = 0, SETUP_COOP = 1, SETUP_PLAIN = 4 };
+
+/* Bytes of locked memory that a ring takes, about: entries, an index each, completions, headers. */
+static size_t need(unsigned sq_entries, unsigned cq_entries)
+{
+    return sq_entries * (sizeof(struct io_uring_sqe) + sizeof(unsigned)) +
+           cq_entries * sizeof(struct io_uring_cqe) + 4096;
+}
+
+static unsigned round_up(unsigned n)
+{
+    unsigned power = 1;
+
+    while (power < n && power < 1u << 15)
+        power *= 2;
+    return power;
+}
+
+static int set_up(struct uring *u, const struct weft_options *options, unsigned *sq, unsigned *cq)
+{
+    unsigned i = options->ring_flags & WEFT_RING_PLAIN  ? SETUP_PLAIN
+                 : options->ring_flags & WEFT_RING_COOP ? SETUP_COOP
+                                                        : SETUP_BEST;
+    int rc;
+
+    for (;;) {
+        struct io_uring_params params = {
+            .flags = setups[i] | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
+            .cq_entries = *cq,
+        };
+
+        rc = io_uring_queue_init_params(*sq, &u->ring, &params);
+        if (rc == -EINVAL && i + 1 < sizeof setups / sizeof setups[0]) {
+            i++;
+        } else if (rc == -ENOMEM && *sq / 2 >= SQ_FLOOR) {
+            *sq /= 2;
+            *cq = *cq / 2 > *sq ? *cq / 2 : *sq;
+        } else {
+            return rc;
+        }
+    }
+}
+
+/* The sysctl that forbids io_uring: 0 or absent: doesn't; 1: but for a group; 2: for everybody. */
+static char sysctl_disabled(void)
+{
+    FILE *file = fopen("/proc/sys/kernel/io_uring_disabled", "re");
+    int c = file == NULL ? '0' : fgetc(file);
+
+    if (file != NULL)
+        fclose(file);
+    return c == EOF ? '0' : (char)c;
+}
+
+/* The cause and the way out. */
+static void explain(int error, unsigned sq, unsigned cq, char *why, size_t size)
+{
+    struct rlimit limit = {0};
+    char disabled;
+
+    switch (error) {
+    case -ENOMEM:
+        getrlimit(RLIMIT_MEMLOCK, &limit);
+        snprintf(why, size,
+                 "io_uring: not enough memory may be locked (ENOMEM): the limit, RLIMIT_MEMLOCK, is "
+                 "%llu KiB for all rings of this user, and a ring of %u entries needs about %zu KiB: "
+                 "raise it (ulimit -l)",
+                 (unsigned long long)limit.rlim_cur / 1024, sq, (need(sq, cq) + 1023) / 1024);
+        break;
+    case -EPERM:
+    case -EACCES:
+        disabled = sysctl_disabled();
+        if (disabled != '0')
+            snprintf(why, size,
+                     "io_uring is forbidden (EPERM) by the sysctl kernel.io_uring_disabled=%c: set "
+                     "it to 0%s",
+                     disabled, disabled == '1' ? ", or join the group kernel.io_uring_group" : "");
+        else
+            snprintf(why, size,
+                     "io_uring is forbidden (EPERM), probably by a container's seccomp profile: "
+                     "allow io_uring_setup, io_uring_enter and io_uring_register in it");
+        break;
+    case -ENOSYS:
+        snprintf(why, size,
+                 "this system has no io_uring (ENOSYS): use Linux 5.11 or later with "
+                 "CONFIG_IO_URING, or a seccomp profile that doesn't hide io_uring_setup");
+        break;
+    case -EMFILE:
+    case -ENFILE:
+        snprintf(why, size, "io_uring: no descriptor is left for the ring (%s): raise ulimit -n",
+                 error == -EMFILE ? "EMFILE" : "ENFILE");
+        break;
+    default:
+        snprintf(why, size, "io_uring: a ring of %u entries, %u completions cannot be set up: %s",
+                 sq, cq, strerror(-error));
+        break;
+    }
+}
+
+static void take_rings(struct uring *u)
+{
+    struct io_uring_sq *sq = &u->ring.sq;
+    struct io_uring_cq *cq = &u->ring.cq;
+
+    u->sqes = sq->sqes;
+    u->sq_entries = *sq->kring_entries;
+    u->sq_mask = *sq->kring_mask;
+    u->sq_khead = sq->khead;
+    u->sq_ktail = sq->ktail;
+    u->sq_kflags = sq->kflags;
+    u->sq_head = u->sq_tail = *sq->ktail;
+    for (unsigned i = 0; i < u->sq_entries; i++)
+        sq->array[i] = i;
+    u->cqes = cq->cqes;
+    u->cq_mask = *cq->kring_mask;
+    u->cq_khead = cq->khead;
+    u->cq_ktail = cq->ktail;
+    u->enter_fd = u->ring.ring_fd;
+    u->cancel_flags = u->ring.features & IORING_FEAT_CQE_SKIP ? IOSQE_CQE_SKIP_SUCCESS : 0;
+    /* saves looking the descriptor up at each call; not there before 5.18 */
+    if (io_uring_register_ring_fd(&u->ring) == 1) {
+        u->enter_fd = u->ring.enter_ring_fd;
+        u->enter_flags = IORING_ENTER_REGISTERED_RING;
+    }
+}
+
+static int uring_create(struct weft__engine **engine, const struct weft_options *options, char *why,
+                        size_t why_size)
+{
+    unsigned cq = options->cq_entries != 0 ? round_up(options->cq_entries) : CQ_ENTRIES;
+    unsigned sq = options->sq_entries != 0 ? round_up(options->sq_entries) : SQ_ENTRIES;
+    struct uring *u = calloc(1, sizeof *u);
+    uint8_t *alive;
+    int rc = -ENOMEM;
+
+    if (u == NULL)
+        return -ENOMEM;
+    u->io.base.class = &weft__engine_uring;
+    u->options = *options;
+    u->pending_tail = &u->pending;
+    u->cancels_tail = &u->cancels;
+    u->has_cancel_any = true;
+    u->wake_fd = -1;
+    if (sq > cq) /* the kernel wants it so */
+        sq = cq;
+    alive = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (alive == MAP_FAILED)
+        goto no_page;
+    madvise(alive, 1, MADV_WIPEONFORK);
+    *alive = 1;
+    u->alive = alive;
+    rc = ring__engine_init(&u->io, cq);
+    if (rc < 0)
+        goto no_buckets;
+    rc = u->wake_fd = eventfd(0, EFD_CLOEXEC);
+    if (rc < 0) {
+        rc = -errno;
+        explain(rc, sq, cq, why, why_size);
+        goto no_eventfd;
+    }
+    rc = set_up(u, options, &sq, &cq);
+    if (rc < 0) {
+        explain(rc, sq, cq, why, why_size);
+        goto no_ring;
+    }
+    if ((u->ring.features & (IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP)) !=
+        (IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP)) {
+        io_uring_queue_exit(&u->ring);
+        rc = -ENOSYS;
+        explain(rc, sq, cq, why, why_size);
+        goto no_ring;
+    }
+    take_rings(u);
+    *engine = &u->io.base;
+    return 0;
+
+no_ring:
+    close(u->wake_fd);
+no_eventfd:
+    ring__engine_finish(&u->io);
+no_buckets:
+    munmap(alive, 1);
+no_page:
+    free(u);
+    return rc;
+}
+
+const struct weft__engine_class weft__engine_uring = {
+    .name = "uring",
+    .create = uring_create,
+    .destroy = uring_destroy,
+    .quiet = uring_quiet,
+    .turn = uring_turn,
+    .wake = uring_wake,
+    .cancel_all = uring_cancel_all,
+    .stats = uring_stats,
+    .submit = uring_submit,
+    .cancel = uring_cancel,
+};

@@ -1,0 +1,297 @@
+/* io_fiber.c: the operations for fibers: each parks the caller until its own last completion.
+ *
+ * The operation, the wait and the deadline's timer live on the fiber's stack, so a call returns only
+ * when the kernel is through with all of it: never on the answer to a request for its end. Deadline
+ * and cancellation are such requests; whichever comes first names the error if the operation comes
+ * back undone.
+ */
+#include <weft/io.h>
+
+#include "fiber_internal.h"
+#include "ring_internal.h"
+#include "timer.h"
+
+struct transfer {
+    struct ring_op op;
+    struct fiber_wait wait;
+    struct weft_runtime *rt;
+    struct fiber *fiber;
+    int res;
+    int reason; /* why its end was asked for: -ETIMEDOUT, -ECANCELED; 0: it was not */
+    struct weft_timer deadline;
+};
+
+static void transfer_done(struct ring_op *op, int res, unsigned flags)
+{
+    struct transfer *t = weft__container(op, struct transfer, op);
+
+    (void)flags;
+    t->res = res;
+    fiber__wake(t->rt, t->fiber);
+}
+
+/* With a deadline: its timer must not fire between completion and the fiber's turn. */
+static void transfer_done_in_time(struct ring_op *op, int res, unsigned flags)
+{
+    struct transfer *t = weft__container(op, struct transfer, op);
+
+    weft__timer_stop(t->rt, &t->deadline);
+    transfer_done(op, res, flags);
+}
+
+static void transfer_end(struct transfer *t, int reason)
+{
+    if (t->reason == 0)
+        t->reason = reason;
+    ring__cancel(t->rt, &t->op);
+}
+
+static void transfer_cancel(struct fiber_wait *wait)
+{
+    struct transfer *t = weft__container(wait, struct transfer, wait);
+
+    transfer_end(t, t->fiber->cancelled);
+}
+
+static void transfer_expire(struct weft_timer *timer)
+{
+    transfer_end(weft__container(timer, struct transfer, deadline), -ETIMEDOUT);
+}
+
+/* Whether the caller may wait: 0, -EINVAL, -EDEADLK, -ECANCELED. */
+static inline int enter_wait(struct weft_runtime *rt)
+{
+    const struct fiber *self = fiber__self(rt);
+
+    return self == NULL ? fiber__cannot_wait(rt) : self->cancelled;
+}
+
+/* A prepared operation, from its submission to its result. */
+static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+{
+    int rc;
+
+    t->op.done = deadline == WEFT_FOREVER ? transfer_done : transfer_done_in_time;
+    t->rt = rt;
+    t->fiber = fiber__current(rt);
+    t->reason = 0;
+    t->wait.cancel = transfer_cancel;
+    t->wait.what = ring__rows[t->op.row].name;
+    t->wait.detail = t->op.fd;
+    rc = ring__submit(rt, &t->op);
+    if (weft__unlikely(rc < 0))
+        return rc;
+    if (deadline != WEFT_FOREVER) {
+        weft_timer_init(&t->deadline, transfer_expire);
+        if (deadline > WEFT_NOWAIT)
+            weft__timer_start(rt, &t->deadline, deadline);
+        else /* in one batch: what can be done at once is done */
+            transfer_end(t, -ETIMEDOUT);
+    }
+    fiber__park(rt, t->fiber, &t->wait);
+    if (weft__unlikely(t->reason != 0) && (t->res == -ECANCELED || t->res == -EINTR))
+        return t->reason;
+    return t->res;
+}
+
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...)                         \
+    int fiber_##name(RING__FIRST parameters weft_time deadline)                                    \
+    {                                                                                              \
+        struct weft_runtime *rt = weft__rt;                                                        \
+        struct transfer t;                                                                         \
+        int rc = enter_wait(rt);                                                                   \
+                                                                                                   \
+        if (weft__unlikely(rc < 0))                                                                \
+            return rc;                                                                             \
+        rc = ring__prepare_##name(&t.op RING__AFTER arguments);                                    \
+        return weft__unlikely(rc < 0) ? rc : perform(rt, &t, deadline);                            \
+    }
+#define RAW_OPERATION(...) /* close has a form of its own, below */
+#include "operations.def"
+
+/* ---- exactly so many bytes ---- */
+
+/* Repeats an operation until `len` bytes are moved: piece() does one for the rest. */
+#define ALL(done, len, piece)                                                                      \
+    size_t moved = 0;                                                                              \
+    int rc = len == 0 ? enter_wait(weft__rt) : 0;                                                  \
+                                                                                                   \
+    while (moved < len) {                                                                          \
+        rc = piece;                                                                                \
+        if (rc <= 0) {                                                                             \
+            rc = rc == 0 ? -ENODATA : rc;                                                          \
+            break;                                                                                 \
+        }                                                                                          \
+        moved += (size_t)rc;                                                                       \
+    }                                                                                              \
+    if (done != NULL)                                                                              \
+        *done = moved;                                                                             \
+    return rc < 0 ? rc : 0
+
+static inline int64_t further(int64_t offset, size_t moved)
+{
+    return offset < 0 ? offset : offset + (int64_t)moved;
+}
+
+int fiber_read_all(int fd, void *buf, size_t len, int64_t offset, size_t *done, weft_time deadline)
+{
+    ALL(done, len,
+        fiber_read(fd, (char *)buf + moved, len - moved, further(offset, moved), deadline));
+}
+
+int fiber_write_all(int fd, const void *buf, size_t len, int64_t offset, size_t *done,
+                    weft_time deadline)
+{
+    ALL(done, len,
+        fiber_write(fd, (const char *)buf + moved, len - moved, further(offset, moved), deadline));
+}
+
+int fiber_recv_all(int fd, void *buf, size_t len, int flags, size_t *done, weft_time deadline)
+{
+    ALL(done, len, fiber_recv(fd, (char *)buf + moved, len - moved, flags, deadline));
+}
+
+int fiber_send_all(int fd, const void *buf, size_t len, int flags, size_t *done, weft_time deadline)
+{
+    ALL(done, len, fiber_send(fd, (const char *)buf + moved, len - moved, flags, deadline));
+}
+
+/* ---- close ---- */
+
+struct closer {
+    struct ring__closing closing;
+    struct fiber_wait wait;
+    struct weft_runtime *rt;
+    struct fiber *fiber;
+};
+
+static void closer_clear(struct ring__closing *closing)
+{
+    struct closer *c = weft__container(closing, struct closer, closing);
+
+    fiber__wake(c->rt, c->fiber);
+}
+
+int fiber_close(int fd)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct fiber *self = fiber__self(rt);
+    struct closer c = {.closing = {.fd = fd, .clear = closer_clear}, .rt = rt, .fiber = self};
+    int rc;
+
+    if (self == NULL)
+        return fiber__cannot_wait(rt);
+    rc = ring__close_begin(rt, &c.closing);
+    if (rc < 0)
+        return rc;
+    if (rc > 0) {
+        c.wait = (struct fiber_wait){.what = "close", .detail = fd};
+        fiber__park(rt, self, &c.wait);
+    }
+    ring__close_finish(rt, &c.closing);
+    return ring__close_now(fd);
+}
+
+/* ---- connecting by name ---- */
+
+struct search {
+    struct ring__lookup *lookup;
+    struct fiber_wait wait;
+    struct weft_timer deadline;
+    struct weft_runtime *rt;
+    struct fiber *fiber;
+    int reason;
+};
+
+/* Ends the wait; who else could end it is made unable to first. */
+static void search_wake(struct search *s, int reason)
+{
+    s->reason = reason;
+    s->wait.cancel = NULL;
+    weft__timer_stop(s->rt, &s->deadline);
+    fiber__wake(s->rt, s->fiber);
+}
+
+static void search_found(struct ring__lookup *lookup, void *owner)
+{
+    (void)lookup;
+    search_wake(owner, 0);
+}
+
+static void search_cancel(struct fiber_wait *wait)
+{
+    struct search *s = weft__container(wait, struct search, wait);
+
+    ring__lookup_give_up(s->lookup);
+    search_wake(s, s->fiber->cancelled);
+}
+
+static void search_expire(struct weft_timer *timer)
+{
+    struct search *s = weft__container(timer, struct search, deadline);
+
+    ring__lookup_give_up(s->lookup);
+    search_wake(s, -ETIMEDOUT);
+}
+
+/* A socket connected to one address: the descriptor or a negative errno. */
+static int connect_to(const struct sockaddr *address, socklen_t len, weft_time deadline)
+{
+    int fd = ring__stream_socket(address->sa_family), rc;
+
+    if (fd < 0)
+        return fd;
+    rc = fiber_connect(fd, address, len, deadline);
+    if (rc == 0)
+        return fd;
+    ring__close_now(fd);
+    return rc;
+}
+
+int fiber_connect_host(const char *host, const char *service, weft_time deadline)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct search s = {.rt = rt, .fiber = fiber__self(rt)};
+    const struct sockaddr *address;
+    int rc = enter_wait(rt), started;
+    socklen_t len;
+
+    if (rc < 0)
+        return rc;
+    s.lookup = ring__lookup_start(rt, host, service, search_found, &s, &started);
+    if (started < 0)
+        return started;
+    if (started > 0) {
+        weft_timer_init(&s.deadline, search_expire);
+        if (deadline <= WEFT_NOWAIT) {
+            ring__lookup_finish(s.lookup);
+            return -ETIMEDOUT;
+        }
+        if (deadline != WEFT_FOREVER)
+            weft__timer_start(rt, &s.deadline, deadline);
+        s.wait = (struct fiber_wait){.cancel = search_cancel, .what = "lookup", .detail = -1};
+        fiber__park(rt, s.fiber, &s.wait);
+    }
+    rc = s.reason != 0 ? s.reason : ring__lookup_result(s.lookup);
+    if (rc == 0) {
+        rc = -ENOENT;
+        while ((address = ring__lookup_next(s.lookup, &len)) != NULL) {
+            rc = connect_to(address, len, deadline);
+            if (rc >= 0 || s.fiber->cancelled || ring__is_late(deadline))
+                break;
+        }
+    }
+    ring__lookup_finish(s.lookup);
+    return rc;
+}
+
+int fiber_connect_unix(const char *path, weft_time deadline)
+{
+    union ring__address address;
+    socklen_t len;
+    int rc = enter_wait(weft__rt);
+
+    if (rc == 0)
+        rc = ring__local_address(path, &address, &len);
+    return rc < 0 ? rc : connect_to(&address.any, len, deadline);
+}

@@ -1,0 +1,414 @@
+/* io_promise.c: the operations as promises. The operation and its deadline's timer live behind the
+ * promise in its block; the completion settles it.
+ *
+ * A descriptor never gets lost: one that comes when nobody has the promise any more, or when the
+ * runtime is at its end and calls nobody, is closed here.
+ */
+#include <weft/io.h>
+
+#include "promise_internal.h"
+#include "ring_internal.h"
+#include "timer.h"
+
+/* ---- one operation ---- */
+
+struct request {
+    struct ring_op op;
+    struct weft_runtime *rt;
+    int reason;    /* why its end was asked for: -ETIMEDOUT, -ECANCELED; 0: it was not */
+    bool makes_fd;
+    struct weft_timer deadline;
+};
+
+/* Whether nobody has the promise and nothing waits for it, but for the operation itself. */
+static bool is_abandoned(const struct promise *p)
+{
+    while (p->link.count == 1) {
+        if (promise__flags(p) != PROMISE__PROXY)
+            return p->waiters == NULL;
+        p = p->target;
+    }
+    return false;
+}
+
+static void settle(struct weft_runtime *rt, void *extra, int res, bool is_fd)
+{
+    struct promise *p = promise__of_extra(extra);
+
+    if (weft__unlikely(is_fd && res >= 0 && (is_abandoned(p) || ring__ended(rt)))) {
+        ring__close_now(res);
+        res = -ECANCELED;
+    }
+    promise__settle(p, res < 0 ? res : 0, weft_num(res));
+}
+
+static int outcome(const struct request *r, int res)
+{
+    return r->reason != 0 && (res == -ECANCELED || res == -EINTR) ? r->reason : res;
+}
+
+static void request_finish(struct request *r, int res)
+{
+    weft__timer_stop(r->rt, &r->deadline);
+    settle(r->rt, r, outcome(r, res), r->makes_fd);
+}
+
+static void request_done(struct ring_op *op, int res, unsigned flags)
+{
+    (void)flags;
+    request_finish(weft__container(op, struct request, op), res);
+}
+
+static void request_end(struct request *r, int reason)
+{
+    if (r->reason == 0)
+        r->reason = reason;
+    ring__cancel(r->rt, &r->op);
+}
+
+static void request_cancel(struct promise *p)
+{
+    request_end(promise__extra(p), -ECANCELED);
+}
+
+static void request_expire(struct weft_timer *timer)
+{
+    request_end(weft__container(timer, struct request, deadline), -ETIMEDOUT);
+}
+
+/* A new pending promise with `size` bytes of request, or a rejected one and *r is NULL. */
+static struct promise *request_create(struct request **r, size_t size)
+{
+    struct weft_runtime *rt = weft__rt;
+    void *extra = NULL;
+    struct promise *p;
+
+    *r = NULL;
+    if (rt == NULL)
+        return promise_rejected(-EINVAL);
+    p = promise__create_operation(rt, size, request_cancel, &extra);
+    *r = extra;
+    if (extra != NULL) {
+        (*r)->op.done = request_done;
+        (*r)->rt = rt;
+        (*r)->reason = 0;
+        (*r)->makes_fd = false;
+        weft_timer_init(&(*r)->deadline, request_expire);
+    }
+    return p;
+}
+
+/* Submits a prepared operation (rc: what preparing it said); rejects if that cannot be. */
+static void request_start(struct request *r, int rc, weft_time deadline)
+{
+    if (rc == 0)
+        rc = ring__submit(r->rt, &r->op);
+    if (rc < 0)
+        promise__settle(promise__of_extra(r), rc, weft_num(0));
+    else if (deadline <= WEFT_NOWAIT) /* in one batch: what can be done at once is done */
+        request_end(r, -ETIMEDOUT);
+    else if (deadline != WEFT_FOREVER)
+        weft__timer_start(r->rt, &r->deadline, deadline);
+}
+
+#define DEFINE(function, name, traits, parameters, arguments)                                      \
+    struct promise *function(RING__FIRST parameters weft_time deadline)                            \
+    {                                                                                              \
+        struct request *r;                                                                         \
+        struct promise *p = request_create(&r, sizeof *r);                                         \
+                                                                                                   \
+        if (r == NULL)                                                                             \
+            return p;                                                                              \
+        r->makes_fd = ((traits) & RING__MAKES_FD) != 0;                                            \
+        request_start(r, ring__prepare_##name(&r->op RING__AFTER arguments), deadline);            \
+        return p;                                                                                  \
+    }
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...)                         \
+    DEFINE(promise_##name, name, traits, parameters, arguments)
+#define POLL_OPERATION(name, opcode, ready, traits, parameters, arguments, ...)                    \
+    DEFINE(promise_##name##_fd, name, traits, parameters, arguments) /* promise_poll is taken */
+#define RAW_OPERATION(...) /* close has a form of its own, below */
+#include "operations.def"
+
+/* ---- exactly so many bytes ---- */
+
+struct exact {
+    struct request request; /* must be first */
+    size_t len, moved, *done;
+    bool advances; /* at an explicit offset */
+};
+
+static void exact_finish(struct exact *e, int res)
+{
+    if (e->done != NULL)
+        *e->done = e->moved;
+    weft__timer_stop(e->request.rt, &e->request.deadline);
+    res = outcome(&e->request, res);
+    promise__settle(promise__of_extra(e), res, weft_num((int64_t)e->moved));
+}
+
+static void exact_done(struct ring_op *op, int res, unsigned flags)
+{
+    struct exact *e = weft__container(op, struct exact, request.op);
+
+    (void)flags;
+    if (res <= 0) {
+        exact_finish(e, res == 0 ? -ENODATA : res);
+        return;
+    }
+    e->moved += (size_t)res;
+    if (e->moved == e->len) {
+        exact_finish(e, 0);
+    } else if (e->request.reason != 0) {
+        exact_finish(e, -ECANCELED);
+    } else {
+        op->addr += (uint64_t)res;
+        op->len = ring__length(e->len - e->moved);
+        if (e->advances)
+            op->off += (uint64_t)res;
+        res = ring__submit(e->request.rt, op);
+        if (res < 0)
+            exact_finish(e, res);
+    }
+}
+
+static void exact_start(struct request *r, int rc, size_t len, bool advances, size_t *done,
+                        weft_time deadline)
+{
+    struct exact *e = (struct exact *)(void *)r;
+
+    e->len = len;
+    e->moved = 0;
+    e->done = done;
+    e->advances = advances;
+    if (done != NULL)
+        *done = 0;
+    r->op.done = exact_done;
+    if (len == 0)
+        promise__settle(promise__of_extra(e), 0, weft_num(0));
+    else
+        request_start(r, rc, deadline);
+}
+
+#define DEFINE_EXACT(name, parameters, arguments, advances)                                        \
+    struct promise *promise_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline)  \
+    {                                                                                              \
+        struct request *r;                                                                         \
+        struct promise *p = request_create(&r, sizeof(struct exact));                              \
+                                                                                                   \
+        if (r != NULL)                                                                             \
+            exact_start(r, ring__prepare_##name(&r->op RING__AFTER arguments), len, advances,      \
+                        done, deadline);                                                           \
+        return p;                                                                                  \
+    }
+
+DEFINE_EXACT(read, (int fd, void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
+             offset >= 0)
+DEFINE_EXACT(write, (int fd, const void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
+             offset >= 0)
+DEFINE_EXACT(recv, (int fd, void *buf, size_t len, int flags), (fd, buf, len, flags), false)
+DEFINE_EXACT(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, len, flags), false)
+
+/* ---- close ---- */
+
+struct close_request {
+    struct ring__closing closing;
+    struct weft_runtime *rt;
+    int fd;
+};
+
+static void close_finish(struct ring__closing *closing)
+{
+    struct close_request *c = weft__container(closing, struct close_request, closing);
+
+    ring__close_finish(c->rt, closing);
+    settle(c->rt, c, ring__close_now(c->fd), false);
+}
+
+struct promise *promise_close(int fd)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct close_request *c;
+    struct promise *p;
+    void *extra = NULL;
+    int rc;
+
+    if (rt == NULL)
+        return promise_rejected(-EINVAL);
+    p = promise__create_operation(rt, sizeof *c, NULL, &extra);
+    if (extra == NULL)
+        return p;
+    c = extra;
+    *c = (struct close_request){.closing = {.fd = fd, .clear = close_finish}, .rt = rt, .fd = fd};
+    rc = ring__close_begin(rt, &c->closing);
+    if (rc < 0)
+        settle(rt, c, rc, false);
+    else if (rc == 0)
+        close_finish(&c->closing);
+    return p;
+}
+
+/* ---- connecting by name ---- */
+
+struct connect_request {
+    struct request request; /* must be first */
+    struct ring__lookup *lookup; /* NULL: `local` is the address */
+    bool searching;              /* the pool looks the name up; nothing is in the ring */
+    int fd;
+    weft_time deadline;
+    union ring__address local;
+};
+
+static void connect_finish(struct connect_request *c, int res)
+{
+    ring__lookup_finish(c->lookup);
+    request_finish(&c->request, res);
+}
+
+/* Tries the next address; without one `error` is the outcome. */
+static void connect_next(struct connect_request *c, int error)
+{
+    struct request *r = &c->request;
+    const struct sockaddr *address;
+    socklen_t len;
+
+    while ((address = ring__lookup_next(c->lookup, &len)) != NULL) {
+        c->fd = error = ring__stream_socket(address->sa_family);
+        if (error < 0)
+            continue;
+        error = ring__prepare_connect(&r->op, c->fd, address, len);
+        if (error == 0)
+            error = ring__submit(r->rt, &r->op);
+        if (error == 0) {
+            if (r->reason != 0 || c->deadline <= WEFT_NOWAIT)
+                request_end(r, -ETIMEDOUT);
+            return;
+        }
+        ring__close_now(c->fd);
+    }
+    connect_finish(c, error);
+}
+
+static void connect_done(struct ring_op *op, int res, unsigned flags)
+{
+    struct connect_request *c = weft__container(op, struct connect_request, request.op);
+
+    (void)flags;
+    if (res == 0) {
+        connect_finish(c, c->fd);
+        return;
+    }
+    ring__close_now(c->fd);
+    if (c->lookup == NULL || c->request.reason != 0)
+        connect_finish(c, res);
+    else
+        connect_next(c, res);
+}
+
+static void connect_found(struct ring__lookup *lookup, void *owner)
+{
+    struct connect_request *c = owner;
+    int error = ring__lookup_result(lookup);
+
+    c->searching = false;
+    if (error < 0)
+        connect_finish(c, error);
+    else
+        connect_next(c, -ENOENT);
+}
+
+static void connect_end(struct connect_request *c, int reason)
+{
+    if (c->searching) {
+        ring__lookup_give_up(c->lookup);
+        connect_finish(c, reason);
+    } else {
+        request_end(&c->request, reason);
+    }
+}
+
+static void connect_cancel(struct promise *p)
+{
+    connect_end(promise__extra(p), -ECANCELED);
+}
+
+static void connect_expire(struct weft_timer *timer)
+{
+    connect_end(weft__container(timer, struct connect_request, request.deadline), -ETIMEDOUT);
+}
+
+static struct promise *connect_create(struct connect_request **out, weft_time deadline)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct connect_request *c;
+    struct promise *p;
+    void *extra = NULL;
+
+    *out = NULL;
+    if (rt == NULL)
+        return promise_rejected(-EINVAL);
+    p = promise__create_operation(rt, sizeof *c, connect_cancel, &extra);
+    if (extra == NULL)
+        return p;
+    *out = c = extra;
+    c->request.op.done = connect_done;
+    c->request.rt = rt;
+    c->request.reason = 0;
+    c->request.makes_fd = true;
+    c->lookup = NULL;
+    c->searching = false;
+    c->deadline = deadline;
+    weft_timer_init(&c->request.deadline, connect_expire);
+    if (deadline > WEFT_NOWAIT && deadline != WEFT_FOREVER)
+        weft__timer_start(rt, &c->request.deadline, deadline);
+    return p;
+}
+
+struct promise *promise_connect_host(const char *host, const char *service, weft_time deadline)
+{
+    struct connect_request *c;
+    struct promise *p = connect_create(&c, deadline);
+    int started;
+
+    if (c == NULL)
+        return p;
+    c->lookup = ring__lookup_start(c->request.rt, host, service, connect_found, c, &started);
+    if (started < 0) {
+        connect_finish(c, started);
+    } else if (started == 0) {
+        connect_next(c, -ENOENT);
+    } else {
+        c->searching = true;
+        if (deadline <= WEFT_NOWAIT)
+            connect_end(c, -ETIMEDOUT);
+    }
+    return p;
+}
+
+struct promise *promise_connect_unix(const char *path, weft_time deadline)
+{
+    struct connect_request *c;
+    struct promise *p = connect_create(&c, deadline);
+    socklen_t len;
+    int rc;
+
+    if (c == NULL)
+        return p;
+    rc = ring__local_address(path, &c->local, &len);
+    if (rc == 0)
+        rc = c->fd = ring__stream_socket(AF_UNIX);
+    if (rc < 0) {
+        connect_finish(c, rc);
+        return p;
+    }
+    rc = ring__prepare_connect(&c->request.op, c->fd, &c->local.any, len);
+    if (rc == 0)
+        rc = ring__submit(c->request.rt, &c->request.op);
+    if (rc < 0) {
+        ring__close_now(c->fd);
+        connect_finish(c, rc);
+    } else if (deadline <= WEFT_NOWAIT) {
+        request_end(&c->request, -ETIMEDOUT);
+    }
+    return p;
+}

@@ -1,0 +1,247 @@
+/* ring_internal.h: operations from the inside: how they are made from the table, and what every
+ * engine that does I/O keeps about those in flight.
+ *
+ * An operation in flight (taken by submit, not yet reported) is on the list of its descriptor, so
+ * that closing the descriptor finds it. The lists are the buckets of a fixed table: keeping track
+ * costs a few stores and never allocates.
+ */
+#ifndef RING_INTERNAL_H
+#define RING_INTERNAL_H
+
+#include <weft/ring.h>
+
+#include "runtime_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* ---- the table, as types ---- */
+
+enum ring__traits { RING__ON_FD = 1, RING__MAKES_FD = 2, RING__MSG = 4, RING__ONCE = 8 };
+
+#define RING__DATASYNC 1u /* op.how of fsync */
+
+enum ring__row {
+#define OPERATION(name, ...) RING__ROW_##name,
+#include "operations.def"
+    RING__ROWS
+};
+
+struct ring__row_info {
+    const char *name;
+    short ready;
+    uint8_t traits;
+};
+extern const struct ring__row_info ring__rows[RING__ROWS];
+
+/* ring_op.state */
+enum {
+    RING__CANCELLING = 1, /* an end has been asked for: no repetition any more */
+    RING__HELD = 2,       /* queued: not yet handed to the kernel */
+    RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
+    RING__POLLING = 8,    /* a poll stands in for it until its descriptor is ready */
+    RING__REPEATED = 16,
+};
+
+/* ---- preparing: fills in everything but `done` ---- */
+
+#define RING__PTR(p)      ((uint64_t)(uintptr_t)(p))
+#define RING__FIRST(...)  __VA_ARGS__ __VA_OPT__(, )
+#define RING__AFTER(...)  __VA_OPT__(, ) __VA_ARGS__
+
+/* The kernel moves at most INT_MAX rounded down to a page at a time. */
+static inline uint32_t ring__length(size_t len)
+{
+    return len < INT_MAX ? (uint32_t)len : INT_MAX;
+}
+
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, valid, fd_, addr_, off_,     \
+                  len_, how_)                                                                      \
+    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters)              \
+    {                                                                                              \
+        if (weft__unlikely(!(valid)))                                                              \
+            return -EFAULT;                                                                        \
+        op->addr = addr_;                                                                          \
+        op->off = off_;                                                                            \
+        op->fd = fd_;                                                                              \
+        op->len = len_;                                                                            \
+        op->how = how_;                                                                            \
+        op->row = RING__ROW_##name;                                                                \
+        return 0;                                                                                  \
+    }
+#include "operations.def"
+
+/* ---- what an engine that does I/O begins with ---- */
+
+/* A descriptor that is being closed: operations on it are refused, and `clear` is called, on the
+ * base stack, when the last one in flight has been reported. */
+struct ring__closing {
+    struct ring__closing *next;
+    void (*clear)(struct ring__closing *closing);
+    int fd;
+};
+
+struct ring__engine {
+    struct weft__engine base;
+    struct ring_op **buckets;
+    unsigned bucket_mask;
+    struct ring__closing *closing;
+    bool ended; /* cancel_all was called: no new operations, and nobody takes results any more */
+};
+
+int ring__engine_init(struct ring__engine *engine, unsigned entries); /* 0 or -ENOMEM */
+void ring__engine_finish(struct ring__engine *engine);
+
+static inline struct ring_op **ring__bucket(const struct ring__engine *engine, int fd)
+{
+    return &engine->buckets[(unsigned)fd & engine->bucket_mask];
+}
+
+/* Operations that don't wait on a descriptor are never looked for by one. */
+static inline bool ring__is_on(const struct ring_op *op, int fd)
+{
+    return op->fd == fd && ring__rows[op->row].traits & RING__ON_FD;
+}
+
+bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *op);
+
+/* Into flight, and out of it. An engine calls these from submit(), and before it calls `done`. */
+static inline void ring__begin(struct ring__engine *engine, struct ring_op *op)
+{
+    struct ring_op **link = ring__bucket(engine, op->fd);
+
+    op->state = 0;
+    op->same = *link;
+    op->same_link = link;
+    if (*link != NULL)
+        (*link)->same_link = &op->same;
+    *link = op;
+    engine->base.in_flight++;
+}
+
+static inline void ring__end(struct ring__engine *engine, struct ring_op *op)
+{
+    *op->same_link = op->same;
+    if (op->same != NULL)
+        op->same->same_link = op->same_link;
+    engine->base.in_flight--;
+}
+
+/* After an operation on `fd` has been reported: tells who waits to close it. */
+void ring__reported_slow(struct ring__engine *engine, int fd);
+
+static inline void ring__reported(struct ring__engine *engine, int fd)
+{
+    if (weft__unlikely(engine->closing != NULL))
+        ring__reported_slow(engine, fd);
+}
+
+/* ---- what the front ends call ---- */
+
+/* Hands a prepared operation over: 0, and `done` will be called; or a negative errno. */
+static inline int ring__submit(struct weft_runtime *rt, struct ring_op *op)
+{
+    const struct weft__engine_class *class = rt->engine->class;
+
+    if (weft__unlikely(class->submit == NULL))
+        return -ENOSYS;
+    return class->submit(rt->engine, op);
+}
+
+static inline void ring__cancel(struct weft_runtime *rt, struct ring_op *op)
+{
+    rt->engine->class->cancel(rt->engine, op);
+}
+
+/* True when the runtime is at its end and only reaps what is in flight. */
+static inline bool ring__ended(const struct weft_runtime *rt)
+{
+    return rt->engine->class->submit != NULL &&
+           ((const struct ring__engine *)(const void *)rt->engine)->ended;
+}
+
+/* Begins to close a descriptor: asks for the end of what is in flight on it. `clear` and `fd` are
+ * set. Returns 0: nothing is in flight, close it now; 1: clear() will be called; -EBADF: somebody
+ * else is closing it already, or it is negative. Unless negative, ring__close_finish must follow,
+ * right before the close. */
+int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing);
+void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
+
+/* close(2), with its result. */
+int ring__close_now(int fd);
+
+/* Whether the time to try has passed. */
+static inline bool ring__is_late(weft_time deadline)
+{
+    return deadline != WEFT_FOREVER && (deadline <= WEFT_NOWAIT || weft_now() >= deadline);
+}
+
+/* ---- addresses ---- */
+
+union ring__address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un local;
+};
+
+/* The address of a local socket. 0, -EINVAL or -ENAMETOOLONG. */
+int ring__local_address(const char *path, union ring__address *address, socklen_t *len);
+
+/* The port a service has, known without a lookup: a number, or a well-known name; NULL: 0.
+ * -ENOENT when a lookup must tell. */
+int ring__service_port(const char *service);
+
+/* A numeric address, "127.0.0.1", "::1", "fe80::1%eth0". False if it isn't one. */
+bool ring__numeric_address(const char *host, int port, union ring__address *address,
+                           socklen_t *len);
+
+/* Where a host is, found out step by step: start() with numeric and well-known names answers at
+ * once; else a pool thread looks them up and `found` is called on the base stack.
+ *
+ * The memory is shared by the caller and the pool, so that each can be gone first. */
+struct ring__lookup;
+
+/* Returns the lookup with *started: 0: answered, walk it; 1: found() will be called; or a negative
+ * errno, and NULL. */
+struct ring__lookup *ring__lookup_start(struct weft_runtime *rt, const char *host,
+                                        const char *service,
+                                        void (*found)(struct ring__lookup *, void *owner),
+                                        void *owner, int *started);
+
+/* 0 when there are addresses, or a negative errno. */
+int ring__lookup_result(const struct ring__lookup *lookup);
+
+/* The next address to try, valid as long as the lookup; NULL when there are no more. */
+const struct sockaddr *ring__lookup_next(struct ring__lookup *lookup, socklen_t *len);
+
+/* found() will not be called any more; all that may follow is finish(). */
+void ring__lookup_give_up(struct ring__lookup *lookup);
+
+/* The caller is done with it. NULL is fine. */
+void ring__lookup_finish(struct ring__lookup *lookup);
+
+/* A stream socket of that family: a descriptor or a negative errno. */
+int ring__stream_socket(int family);
+
+/* ---- faults on purpose, for tests ---- */
+
+struct ring__faults {
+    int no_room;     /* so many times there is no free submission entry */
+    int enter;       /* so many times entering the kernel fails ... */
+    int enter_error; /* ... with this */
+    int result;      /* so many operations complete with ... */
+    int result_error; /* ... this, undone */
+    int short_io;    /* so many transfers are cut to one byte */
+    bool no_cancel_any; /* the kernel refuses to cancel everything in one request */
+};
+
+/* The faults of the runtime's engine; NULL if it is another one. */
+struct ring__faults *ring__faults(struct weft_runtime *rt);
+
+#endif
