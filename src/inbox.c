@@ -15,15 +15,6 @@
 
 #define CLOSED ((struct weft_task *)1)
 
-struct weft_inbox {
-    _Atomic(struct weft_task *) head; /* newest first; CLOSED: the runtime has ended */
-    atomic_bool asleep;
-    atomic_size_t users;
-    atomic_size_t refs;    /* on the memory; one is the runtime's until it ends */
-    atomic_size_t holders; /* of the others: who may still post */
-    struct weft__engine *engine;
-};
-
 struct weft_inbox *weft__inbox_create(struct weft__engine *engine)
 {
     struct weft_inbox *inbox = calloc(1, sizeof *inbox);
@@ -90,11 +81,6 @@ int weft_post(struct weft_inbox *inbox, struct weft_task *task)
         wake(inbox);
     atomic_fetch_sub(&inbox->users, 1);
     return rc;
-}
-
-bool weft__inbox_pending(const struct weft_inbox *inbox)
-{
-    return atomic_load_explicit(&inbox->head, memory_order_relaxed) != NULL;
 }
 
 bool weft__inbox_held(const struct weft_inbox *inbox)

@@ -4,10 +4,22 @@
 
 #include "runtime_internal.h"
 
+struct weft_inbox {
+    _Atomic(struct weft_task *) head; /* newest first; CLOSED: the runtime has ended */
+    atomic_bool asleep;
+    atomic_size_t users;
+    atomic_size_t refs;    /* on the memory; one is the runtime's until it ends */
+    atomic_size_t holders; /* of the others: who may still post */
+    struct weft__engine *engine;
+};
+
 struct weft_inbox *weft__inbox_create(struct weft__engine *engine);
 
 /* True if something has been posted. */
-bool weft__inbox_pending(const struct weft_inbox *inbox);
+static inline bool weft__inbox_pending(const struct weft_inbox *inbox)
+{
+    return atomic_load_explicit(&inbox->head, memory_order_relaxed) != NULL;
+}
 
 /* True if somebody besides the runtime holds a reference: more may come. */
 bool weft__inbox_held(const struct weft_inbox *inbox);

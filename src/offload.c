@@ -27,7 +27,7 @@ static struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work, gone;
     struct queue queues[WEFT__JOB_KINDS];
-    unsigned threads, idle;
+    unsigned threads, idle, starting;
     bool ending, has_retired;
     pthread_t retired;
     int pid; /* whose threads these are; after fork they are the parent's */
@@ -56,7 +56,7 @@ static void reset_pool(void)
         reset_queue(&pool.queues[i]);
     pool.queues[WEFT__JOB_WORK].limit = 16;
     pool.queues[WEFT__JOB_LOOKUP].limit = 4;
-    pool.threads = pool.idle = 0;
+    pool.threads = pool.idle = pool.starting = 0;
     pool.ending = pool.has_retired = false;
     pool.pid = (int)getpid();
 }
@@ -134,6 +134,7 @@ static void *work(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&pool.lock);
+    pool.starting--;
     for (;;) {
         struct timespec limit = in(IDLE_LIMIT);
         struct weft__job *job = NULL;
@@ -183,8 +184,10 @@ static int add_thread(void)
     rc = pthread_create(&thread, &attributes, work, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
-    if (rc == 0)
+    if (rc == 0) {
         pool.threads++;
+        pool.starting++;
+    }
     return -rc;
 }
 
@@ -202,7 +205,7 @@ int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job
     *queue->tail = job;
     queue->tail = &job->next;
     queue->queued++;
-    if (runnable() > pool.idle) /* an idle thread may have been told of another job */
+    if (runnable() > pool.idle + pool.starting) /* each of those has one of the others to do */
         rc = add_thread();
     if (rc < 0 && pool.threads > 0)
         rc = 0; /* one of those there are will come to it */

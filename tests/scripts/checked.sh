@@ -20,17 +20,19 @@ trap 'rm -rf "$reports"' EXIT
 case $checker in
 valgrind)
     suppressions=$(dirname -- "$0")/../valgrind.supp
-    # A test's process is the program executed again, hence --trace-children; -q leaves a report
-    # empty unless there is something to tell.
+    # A test's process is the program executed again, hence --trace-children. With -q a report has
+    # findings (==PID==) and valgrind's complaints about what it does not know (--PID--).
     set -- valgrind -q --trace-children=yes '--trace-children-skip=/bin/*,/usr/bin/*' \
         --leak-check=full --error-exitcode=99 --num-callers=30 \
         --suppressions="$suppressions" --log-file="$reports/%p" "$@"
+    finding='^=='
     ;;
 sanitizer)
     # Fake stacks for use-after-return would be looked for on the wrong stack after a switch.
     export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=0:\
 ${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$reports/asan"
     export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}log_path=$reports/ub"
+    finding=.
     export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$reports/tsan"
     ;;
 *)
@@ -43,7 +45,7 @@ esac
 status=$?
 
 for report in "$reports"/*; do
-    if [ -s "$report" ]; then
+    if grep -q "$finding" "$report" 2>/dev/null; then
         echo "---- $checker, process ${report##*[/.]}:"
         cat "$report"
         [ "$status" -ne 0 ] || status=99

@@ -185,8 +185,7 @@ static void suite_arguments(void)
 }
 
 static void (*const suite[])(void) = {
-    suite_nop,   suite_file,      suite_pair,  suite_tcp, suite_nonblocking,
-    suite_reset, suite_arguments,
+    suite_nop, suite_file, suite_pair, suite_tcp, suite_nonblocking, suite_reset, suite_arguments,
 };
 
 static void run_suite(void)

@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 /* The set-ups whose engine does I/O. */
-#define EACH_IO_SETUP(s)                                                                           \
-    for (const struct setup *s = setups; s < setups + setups_count; s++)                           \
+#define EACH_IO_SETUP(s)                                                 \
+    for (const struct setup *s = setups; s < setups + setups_count; s++) \
         if (strcmp(s->engine, "null") != 0)
 
 void make_pair(int pair[2]); /* a socketpair */
