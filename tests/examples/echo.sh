@@ -109,7 +109,7 @@ ended "$pid"
 start "$server"
 stop INT
 
-"$build/examples/$server" --help | grep -q -- --port || fail "--help does not tell of --port"
+"$build/examples/$server" --help | grep -- --port >/dev/null || fail "--help does not tell of --port"
 for wrong in --port=x --port=65536 --port=-1 --nonsense word; do
     status=0
     "$build/examples/$server" "$wrong" >/dev/null 2>"$work/err" || status=$?

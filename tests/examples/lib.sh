@@ -89,8 +89,7 @@ descriptors() {
 
 # same_descriptors COUNT: waits until the server has as many open as before.
 same_descriptors() {
-    local tries
-    for tries in {1..200}; do
+    for _ in {1..200}; do
         [ "$(descriptors)" -ne "$1" ] || return 0
         sleep 0.1
     done

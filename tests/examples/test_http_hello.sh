@@ -13,7 +13,7 @@ before=$(descriptors)
 [ "$(fetch / --http1.0)" = 'Hello, World!' ] || fail "HTTP/1.0"
 [ "$(fetch / --http2)" = 'Hello, World!' ] || fail "an offer of HTTP/2 is to be ignored"
 [ "$(fetch / --proxy "http://127.0.0.1:$port")" = 'Hello, World!' ] || fail "absolute form"
-fetch / --head | grep -qi '^content-length: 13' || fail "HEAD"
+fetch / --head | grep -i '^content-length: 13' >/dev/null || fail "HEAD"
 [ "$(fetch /none --output /dev/null --write-out '%{http_code}')" = 404 ] || fail "404"
 # One connection for several requests.
 [ "$(fetch '/[1-20]' --output /dev/null --write-out '%{num_connects}' | tr -d 0)" = 1 ] ||

@@ -86,7 +86,7 @@ for limit in "" "--connections 1000"; do
     # shellcheck disable=SC2086
     DESCRIPTORS=40 start http_hello $limit
     before=$(descriptors)
-    python $limit <<'END'
+    python <<'END'
 from client import *
 
 def ticks():

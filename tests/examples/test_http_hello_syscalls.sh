@@ -8,13 +8,13 @@ command -v strace >/dev/null || skip "no strace"
 command -v wrk >/dev/null || skip "no wrk"
 export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 # which needs ptrace for itself
 start http_hello
-ls -l "/proc/$pid/fd" | grep -q 'io_uring' || skip "io_uring is not to be had here"
+[ -n "$(find "/proc/$pid/fd" -lname '*io_uring*')" ] || skip "io_uring is not to be had here"
 
 # Attached after the start, so that only serving is counted; it ends when the server does.
 strace -f -c -o "$work/calls" -p "$pid" 2>"$work/strace" &
 tracer=$!
 children[$tracer]=1
-for tries in {1..100}; do
+for _ in {1..100}; do
     ! grep -q 'TracerPid:[[:space:]]*[1-9]' "/proc/$pid/status" || break
     kill -0 "$tracer" 2>/dev/null || skip "strace cannot attach: $(cat "$work/strace")"
     sleep 0.1

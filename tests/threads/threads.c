@@ -1,0 +1,82 @@
+/* threads.c: everything of a runtime that other threads touch, for ThreadSanitizer: posts, dropped
+ * inboxes, a wait for both, a lookup in the pool, fibers switching all the while. Plain, since
+ * Criterion doesn't run under that sanitizer. */
+#include <weft/weft.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define THREADS 2
+#define POSTS   20000
+
+static struct weft_inbox *inboxes[THREADS];
+static struct promise *all_came;
+static long came;
+
+static void run_post(struct weft_task *task)
+{
+    free(task);
+    if (++came == THREADS * POSTS)
+        promise_resolve(all_came, weft_num(came));
+}
+
+static void *post(void *inbox)
+{
+    for (int i = 0; i < POSTS; i++) {
+        struct weft_task *task = calloc(1, sizeof *task);
+
+        if (task == NULL)
+            abort();
+        task->run = run_post;
+        if (weft_post(inbox, task) < 0)
+            abort();
+    }
+    weft_inbox_unref(inbox);
+    return NULL;
+}
+
+static int64_t yields(void *arg)
+{
+    for (int i = 0; i < 1000; i++)
+        fiber_yield();
+    return (int64_t)(intptr_t)arg;
+}
+
+static int run(void *arg)
+{
+    pthread_t threads[THREADS];
+    struct promise *fibers[10];
+    union weft_value value = weft_num(0);
+    int fd;
+
+    (void)arg;
+    all_came = promise_create();
+    for (int i = 0; i < THREADS; i++)
+        inboxes[i] = weft_inbox_ref();
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, post, inboxes[i]) != 0)
+            return 1;
+    for (int i = 0; i < 10; i++)
+        fibers[i] = fiber_spawn(yields, (void *)(intptr_t)i);
+    for (int i = 0; i < 10; i++)
+        if (fiber_await(fibers[i], &value, WEFT_FOREVER) != 0 || value.num != i)
+            return 2;
+    if (fiber_await(all_came, &value, WEFT_FOREVER) != 0 || value.num != THREADS * POSTS)
+        return 3;
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    /* whether or not somebody listens there, the name is looked up on a pool thread */
+    fd = fiber_connect_host("localhost", "1", weft_after(WEFT_SEC(5)));
+    if (fd >= 0)
+        fiber_close(fd);
+    return 0;
+}
+
+int main(void)
+{
+    int status = weft_run(run, NULL, NULL);
+
+    printf("%ld posts, status %d\n", came, status);
+    return status != 0;
+}
