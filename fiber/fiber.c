@@ -189,8 +189,10 @@ static int create_layer(struct weft_runtime *rt, struct fiber_layer **out)
 #endif
     }
     class = fiber__stacks_class(size);
-    if (class < 0)
+    if (class < 0) {
+        weft__report(rt, "weft_options.stack_size is %zu: at most %zu will do", size, STACKS_MAX_SIZE);
         return class;
+    }
     layer = calloc(1, sizeof *layer);
     if (layer == NULL)
         return -ENOMEM;

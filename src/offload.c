@@ -220,17 +220,7 @@ int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job
     return rc;
 }
 
-unsigned weft__offload_threads(void)
-{
-    unsigned threads;
-
-    pthread_once(&once, make_pool);
-    pthread_mutex_lock(&pool.lock);
-    threads = pool.threads;
-    pthread_mutex_unlock(&pool.lock);
-    return threads;
-}
-
+/* Threads in a job. Locked. */
 static unsigned at_work(void)
 {
     unsigned running = 0;
@@ -238,6 +228,20 @@ static unsigned at_work(void)
     for (int i = 0; i < WEFT__JOB_KINDS; i++)
         running += pool.queues[i].running;
     return running;
+}
+
+unsigned weft__offload_threads(unsigned *jobs)
+{
+    unsigned threads;
+
+    pthread_once(&once, make_pool);
+    pthread_mutex_lock(&pool.lock);
+    threads = pool.threads;
+    *jobs = at_work();
+    for (int i = 0; i < WEFT__JOB_KINDS; i++)
+        *jobs += pool.queues[i].queued;
+    pthread_mutex_unlock(&pool.lock);
+    return threads;
 }
 
 __attribute__((destructor)) static void end_pool(void)

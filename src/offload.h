@@ -24,7 +24,7 @@ enum weft__job_kind { WEFT__JOB_WORK, WEFT__JOB_LOOKUP, WEFT__JOB_KINDS };
  * Until it is done the runtime doesn't take itself for deadlocked; its end doesn't wait for jobs. */
 int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job_kind kind);
 
-/* Threads alive, for tests. */
-unsigned weft__offload_threads(void);
+/* For tests: threads alive, and jobs that are queued or under way. */
+unsigned weft__offload_threads(unsigned *jobs);
 
 #endif

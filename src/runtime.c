@@ -561,7 +561,15 @@ int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task))
 
 void weft_task_queue(struct weft_task *task)
 {
-    weft__queue(weft__rt, task);
+    struct weft_runtime *rt = weft__rt;
+
+    if (rt == NULL || task == NULL)
+        return;
+    if ((size_t)(rt->tail - rt->next_array) >= rt->reserved) {
+        weft__report(rt, "weft_task_queue: a task is queued twice, or without weft_task_init");
+        abort();
+    }
+    weft__queue(rt, task);
 }
 
 void weft_task_finish(struct weft_task *task)

@@ -168,6 +168,22 @@ Test(runtime, places_are_given_back)
     cr_assert_eq(run_body(&setups[0], reserve_body), 0);
 }
 
+static void twice_body(struct weft_runtime *rt)
+{
+    struct weft_task task;
+
+    (void)rt;
+    weft_task_queue(NULL);
+    cr_assert_eq(weft_task_init(&task, run_after), 0);
+    for (int i = 0; i < 10; i++)
+        weft_task_queue(&task);
+}
+
+Test(runtime, queueing_twice_ends_in_words_before_memory_is_hurt, .signal = SIGABRT)
+{
+    run_body(&setups[0], twice_body);
+}
+
 /* ---- timers through the loop ---- */
 
 static struct weft_timer timers[3];

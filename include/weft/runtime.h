@@ -78,7 +78,8 @@ struct weft_task {
 WEFT_API int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task));
 
 /* Queues a task to run on the base stack, after all that is queued now. It must not be queued
- * already. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
+ * already: when more is queued than was reserved, the process is aborted with a report. Does nothing
+ * without a runtime. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API void weft_task_queue(struct weft_task *task);
 
 /* Gives the reserved place back. The task must not be queued. Since 0.1. */
@@ -94,8 +95,9 @@ struct weft_timer {
     struct weft_timer *child, *next, *prev;
 };
 
-/* init: no allocation, cannot fail. start: the timer must not be running; a time past fires in the
- * next pass. stop: does nothing unless running. O(1) to start; O(log n) amortised to fire or stop.
+/* init: no allocation, cannot fail. start: does nothing if the timer is running already, or without a
+ * runtime; a time past fires at the next poll. stop: does nothing unless running. A timer must be
+ * stopped before its memory goes; those still running when the runtime ends never fire. O(1) to start; O(log n) amortised to fire or stop.
  * Runtime's thread, callbacks too; none suspends. Since 0.1. */
 WEFT_API void weft_timer_init(struct weft_timer *timer, void (*fire)(struct weft_timer *timer));
 WEFT_API void weft_timer_start(struct weft_timer *timer, weft_time at);
