@@ -4,9 +4,10 @@
  *   echo       100 TCP connections over loopback with a fiber at each end, 1000 times 64 bytes to
  *              and fro on each, all at a time and in one process: the throughput
  *
- * weft runs direct-style code (fiber_send_all, fiber_recv_all) on its default engine; raw-defer and
- * raw-coop are loops written on liburing by hand (peers/raw_io.c), on a ring set up with
- * DEFER_TASKRUN or with COOP_TASKRUN.
+ * weft runs direct-style code (fiber_send_all, fiber_recv_all) on its default engine. The others
+ * are loops written on liburing by hand (peers/raw_io.c): raw-defer and raw-coop do their best, on
+ * a ring set up with DEFER_TASKRUN or with COOP_TASKRUN; raw-stepwise sends, learns of that, then
+ * receives, as direct-style code does, with DEFER_TASKRUN.
  *
  * Why it is fair: the same sockets, messages and number of round trips, connections made before the
  * clock starts, one thread and one ring each, single-shot receives; the implementations alternate.
@@ -32,10 +33,10 @@
 
 #define MESSAGE    RAW_MESSAGE
 #define MOST_PAIRS 100
-#define IMPLS      3
+#define IMPLS      4
 #define WORKLOADS  2
 
-static const char *const impls[IMPLS] = {"weft", "raw-defer", "raw-coop"};
+static const char *const impls[IMPLS] = {"weft", "raw-stepwise", "raw-defer", "raw-coop"};
 
 static const struct workload {
     const char *mode;
@@ -191,7 +192,8 @@ static void measure(struct bench_cell *cell, const struct workload *workload)
         ns = raw_io_run(pairs, workload->pairs, workload->trips,
                         strcmp(cell->impl, "raw-coop") == 0
                             ? IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN
-                            : IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+                            : IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+                        strcmp(cell->impl, "raw-stepwise") == 0);
     close_pairs(workload, pairs);
     free(pairs);
     if (ns < 0)
@@ -201,28 +203,37 @@ static void measure(struct bench_cell *cell, const struct workload *workload)
     cell->spent += bench_now() - began;
 }
 
+static void print_ratio(double value, double to)
+{
+    if (to > 0)
+        printf(" %11.2f", value / to);
+    else
+        printf(" %11s", "-");
+}
+
 static void print_table(const struct bench_cell *cells, int count)
 {
-    double raw = 0;
+    double raw = 0, stepwise = 0;
 
     for (int i = 0; i < count; i++)
         if (cells[i].rounds > 0 && strncmp(cells[i].impl, "raw", 3) == 0 &&
             (raw <= 0 || cells[i].best < raw))
             raw = cells[i].best;
+    for (int i = 0; i < count; i++)
+        if (strcmp(cells[i].impl, "raw-stepwise") == 0 && cells[i].rounds > 0)
+            stepwise = cells[i].best;
     printf("\n%s\n", cells[0].mode);
-    printf("  %-10s %22s %9s %14s %11s %7s\n", "", "us a round trip: min", "median", "thousand / s",
+    printf("  %-12s %22s %9s %14s %11s %7s\n", "", "us a round trip: min", "median", "thousand / s",
            "/ best raw", "rounds");
     for (int i = 0; i < count; i++) {
         if (cells[i].rounds == 0) {
-            printf("  %-10s %s\n", cells[i].impl, cells[i].remark);
+            printf("  %-12s %s\n", cells[i].impl, cells[i].remark);
             continue;
         }
-        printf("  %-10s %22.2f %9.2f %14.1f", cells[i].impl, cells[i].best, bench_median(&cells[i]),
+        printf("  %-12s %22.2f %9.2f %14.1f", cells[i].impl, cells[i].best, bench_median(&cells[i]),
                1000 / cells[i].best);
-        if (raw > 0)
-            printf(" %11.2f", cells[i].best / raw);
-        else
-            printf(" %11s", "-");
+        print_ratio(cells[i].best, raw);
+        print_ratio(cells[i].best, stepwise);
         printf(" %7d\n", cells[i].rounds);
     }
 }

@@ -258,20 +258,21 @@ static int await_resolve(void *arg)
 
 /* ---- the driver --------------------------------------------------------------------------- */
 
+/* Mostly a few milliseconds each, so that a round has a good chance not to be interrupted. */
 static const struct mode {
     const char *name;
     long ops;
     promise_thunk_fn *promises; /* what promise_run runs, or ... */
     weft_main_fn *fibers;       /* ... what weft_run runs */
 } modes[] = {
-    {"resolved-bind", 5000000, resolved_bind, NULL},
-    {"resolved-map", 5000000, resolved_map, NULL},
-    {"pending-bind", 1000000, pending_bind, NULL},
+    {"resolved-bind", 500000, resolved_bind, NULL},
+    {"resolved-map", 500000, resolved_map, NULL},
+    {"pending-bind", 100000, pending_bind, NULL},
     {"pause-parallel", (long)CHAIN *CHAINS, pause_parallel, NULL},
-    {"pause-serial", 200000, pause_serial, NULL},
+    {"pause-serial", 100000, pause_serial, NULL},
 #if WEFT_HAS_FIBERS
-    {"await-settled", 2000000, NULL, await_settled},
-    {"await-resolve", 1000000, NULL, await_resolve},
+    {"await-settled", 500000, NULL, await_settled},
+    {"await-resolve", 200000, NULL, await_resolve},
 #endif
 };
 #define MODES ((int)(sizeof(modes) / sizeof(modes[0])))
@@ -295,7 +296,7 @@ static void measure(struct bench_cell *cell, const struct mode *mode)
 
 int main(int argc, char **argv)
 {
-    struct bench_options options = {.rounds = 9};
+    struct bench_options options = {.rounds = 15};
     struct bench_cell cells[MODES];
 
     bench_options_parse(&options, argc, argv, "Measures the promises' central operations, in ns.");

@@ -16,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WARM_OPS 1000000
-#define COLD_OPS 10000
+/* A few milliseconds each, so that a round has a good chance not to be interrupted. */
+#define WARM_OPS  200000
+#define COLD_OPS  10000
+#define YIELD_OPS 1000000
 
 static const char *const impls[] = {"weft-native", "weft-fcontext", "boost-fiber"};
 static const struct mode {
@@ -75,9 +77,9 @@ static void print_table(const struct bench_cell *cells, int count, const struct 
 
 int main(int argc, char **argv)
 {
-    struct bench_options options = {.rounds = 9};
+    struct bench_options options = {.rounds = 15};
     struct bench_cell cells[IMPLS * MODES];
-    struct bench_cell floor = {.impl = "floor", .mode = "yield", .fibers = 1000, .ops = WARM_OPS};
+    struct bench_cell floor = {.impl = "floor", .mode = "yield", .fibers = 1000, .ops = YIELD_OPS};
     int count = 0;
 
     bench_options_parse(&options, argc, argv,

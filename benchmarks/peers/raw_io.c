@@ -3,8 +3,10 @@
  *
  * One loop, one io_uring_submit_and_wait a turn, single-shot receives. As in raw_http.c, a side's
  * send and its next receive go to the kernel together, the receive is told to wait before it looks,
- * and a send that succeeds posts no completion. That is more than direct-style code can do, which
- * learns of its send before it receives; it is the best that these operations allow.
+ * and a send that succeeds posts no completion. That is the best that these operations allow, and
+ * more than direct-style code can do, which learns of its send before it receives. So there is a
+ * stepwise form too, which does one after the other: what it costs above the first is the price of
+ * the order, and what direct-style code costs above it is the price of the library.
  */
 #include "raw_io.h"
 
@@ -23,6 +25,7 @@
 struct side {
     int fd;
     bool client;
+    bool sending;     /* stepwise: what completes next is the send */
     unsigned current; /* the buffer being received into; the other one may still be going out */
     unsigned got;
     long left; /* client: round trips to go */
@@ -31,6 +34,7 @@ struct side {
 
 struct loop {
     struct io_uring ring;
+    bool stepwise;
     long unfinished; /* clients */
 };
 
@@ -54,7 +58,8 @@ static void queue_receive(struct loop *loop, struct side *side)
 
     io_uring_prep_recv(sqe, side->fd, side->buffer[side->current] + side->got,
                        RAW_MESSAGE - side->got, 0);
-    sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
+    if (!loop->stepwise)
+        sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
     io_uring_sqe_set_data(sqe, side);
 }
 
@@ -65,10 +70,23 @@ static void queue_exchange(struct loop *loop, struct side *side)
 
     io_uring_prep_send(sqe, side->fd, side->buffer[side->current], RAW_MESSAGE,
                        MSG_NOSIGNAL | MSG_WAITALL);
-    io_uring_sqe_set_flags(sqe, IOSQE_CQE_SKIP_SUCCESS);
-    io_uring_sqe_set_data(sqe, NULL);
     side->current ^= 1;
     side->got = 0;
+    side->sending = loop->stepwise;
+    if (loop->stepwise) {
+        io_uring_sqe_set_data(sqe, side);
+    } else {
+        io_uring_sqe_set_flags(sqe, IOSQE_CQE_SKIP_SUCCESS);
+        io_uring_sqe_set_data(sqe, NULL);
+        queue_receive(loop, side);
+    }
+}
+
+static void sent(struct loop *loop, struct side *side, int result)
+{
+    if (result != RAW_MESSAGE)
+        bench_die("send: %s", result < 0 ? strerror(-result) : "short");
+    side->sending = false;
     queue_receive(loop, side);
 }
 
@@ -99,7 +117,9 @@ static void run(struct loop *loop)
             struct side *side = io_uring_cqe_get_data(cqe);
 
             seen++;
-            if (side != NULL)
+            if (side != NULL && side->sending)
+                sent(loop, side, cqe->res);
+            else if (side != NULL)
                 received(loop, side, cqe->res);
             else if (cqe->res < 0)
                 bench_die("send: %s", strerror(-cqe->res));
@@ -108,7 +128,7 @@ static void run(struct loop *loop)
     }
 }
 
-long long raw_io_run(int (*pairs)[2], int count, long trips, unsigned setup_flags)
+long long raw_io_run(int (*pairs)[2], int count, long trips, unsigned setup_flags, bool stepwise)
 {
     struct loop *loop = calloc(1, sizeof(*loop));
     struct side *sides = calloc((size_t)count * 2, sizeof(*sides));
@@ -124,6 +144,7 @@ long long raw_io_run(int (*pairs)[2], int count, long trips, unsigned setup_flag
         return result;
     }
     io_uring_register_ring_fd(&loop->ring); /* saves a little; older kernels can't */
+    loop->stepwise = stepwise;
     loop->unfinished = count;
 
     began = bench_now();
