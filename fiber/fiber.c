@@ -64,7 +64,7 @@ static __attribute__((noinline)) int switch_to_other(struct weft_runtime *rt, st
 {
     struct fiber *next;
 
-    if (!(*head & WEFT__DIRECT))
+    if (*head & WEFT__ON_BASE)
         return switch_to_base(rt, self);
     rt->head = head + 1;
     next = (struct fiber *)(*head & ~WEFT__TAGS);
@@ -80,11 +80,11 @@ static inline __attribute__((always_inline)) int switch_to_next(struct weft_runt
     uintptr_t entry = *head;
     struct fiber *next;
 
-    if (weft__unlikely((entry & WEFT__TAGS) != WEFT__DIRECT))
+    if (weft__unlikely(entry & WEFT__TAGS))
         return switch_to_other(rt, self, head);
     __builtin_prefetch((const void *)head[2]);
     rt->head = head + 1;
-    next = (struct fiber *)(entry - WEFT__DIRECT);
+    next = (struct fiber *)entry;
     rt->strand = &next->strand;
     return context_switch(&self->context, &next->context, next->cancelled);
 }
@@ -94,7 +94,7 @@ static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt
 {
     if (!weft__next_pass_quietly(rt))
         return switch_to_base(rt, self);
-    if (*rt->head == ((uintptr_t)&self->strand.task | WEFT__DIRECT)) { /* nobody else */
+    if (*rt->head == (uintptr_t)&self->strand.task) { /* nobody else */
         rt->head++;
         return self->cancelled;
     }
@@ -115,7 +115,7 @@ int fiber_yield(void)
     if (weft__unlikely(rt == NULL || weft__is_base(rt)))
         return cannot_wait(rt);
     self = fiber__current(rt);
-    weft__queue_entry(rt, (uintptr_t)&self->strand.task | WEFT__DIRECT);
+    weft__queue_entry(rt, (uintptr_t)&self->strand.task);
     head = rt->head;
     if (weft__unlikely(head == rt->end))
         return switch_to_next_pass(rt, self);
@@ -168,7 +168,7 @@ static struct context_next fiber_main(void *arg)
     if (rt->head == rt->end && !weft__next_pass_quietly(rt))
         return context_leave(&self->context, &layer->base, 0);
     entry = *rt->head;
-    if (!(entry & WEFT__DIRECT))
+    if (entry & WEFT__ON_BASE)
         return context_leave(&self->context, &layer->base, 0);
     rt->head++;
     next = (struct fiber *)(entry & ~WEFT__TAGS);
@@ -240,7 +240,7 @@ static inline __attribute__((always_inline)) struct fiber *start(struct weft_run
     fiber->stack = stack;
     fiber->name[0] = '\0';
     layer->alive++;
-    weft__queue_entry(rt, (uintptr_t)&fiber->strand.task | WEFT__DIRECT | WEFT__START);
+    weft__queue_entry(rt, (uintptr_t)&fiber->strand.task | WEFT__START);
     return fiber;
 }
 

@@ -73,7 +73,7 @@ void fiber__park(struct weft_runtime *rt, struct fiber *self, struct fiber_wait 
 static inline void fiber__wake(struct weft_runtime *rt, struct fiber *fiber)
 {
     fiber->wait = NULL;
-    weft__queue_entry(rt, (uintptr_t)&fiber->strand.task | WEFT__DIRECT);
+    weft__queue_entry(rt, (uintptr_t)&fiber->strand.task);
 }
 
 /* A new fiber, queued; its result goes to `ended` (on its own stack, as its last act). 0, -ENOMEM,

@@ -13,9 +13,9 @@
  * Each array holds as many entries as tasks are reserved, and a task is queued at most once, so
  * queueing never allocates and never fails.
  *
- * An entry is a task's address with WEFT__DIRECT in its lowest bit if the task is a strand that may
- * be switched to directly from another one, without the base stack between them; and WEFT__START in
- * the next bit if that strand has not run yet (a hint: starting has a quicker way in).
+ * An entry of a strand that has run before is its task's address: another strand may switch to it
+ * directly. Two low bits mark the other two kinds: WEFT__START a strand that has not run yet (it may be
+ * switched to as well; starting has a quicker way in), WEFT__ON_BASE a task that needs the base stack.
  */
 #ifndef WEFT_RUNTIME_INTERNAL_H
 #define WEFT_RUNTIME_INTERNAL_H
@@ -31,9 +31,9 @@
 #define weft__unlikely(x) __builtin_expect(!!(x), 0)
 #define weft__container(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
 
-#define WEFT__DIRECT    ((uintptr_t)1)
-#define WEFT__START     ((uintptr_t)2) /* with WEFT__DIRECT: it has not run yet */
-#define WEFT__TAGS      (WEFT__DIRECT | WEFT__START)
+#define WEFT__ON_BASE   ((uintptr_t)1)
+#define WEFT__START     ((uintptr_t)2)
+#define WEFT__TAGS      (WEFT__ON_BASE | WEFT__START)
 #define WEFT__LOOKAHEAD 4 /* entries past an array's end that a prefetch may read */
 
 /* A line of control: a fiber, or the base stack. */
@@ -110,7 +110,7 @@ static inline void weft__queue_entry(struct weft_runtime *rt, uintptr_t entry)
 
 static inline void weft__queue(struct weft_runtime *rt, struct weft_task *task)
 {
-    weft__queue_entry(rt, (uintptr_t)task);
+    weft__queue_entry(rt, (uintptr_t)task | WEFT__ON_BASE);
 }
 
 /* Room for `count` more tasks. 0 or -ENOMEM. */
