@@ -1,12 +1,13 @@
 /* block.c: a runtime's promise state, and the memory of promises.
  *
- * Blocks of 64 * n bytes, n < 9, are cut from slabs and return to a list per size; larger ones come from
- * the system and return to it. Each begins with a struct weft_link: `size` is n (0: a large one), `kind`
- * says what it is, PROMISE__FREE included, so that all blocks of a runtime can be enumerated. Slabs are
- * cut bit by bit, so that memory is touched only when it is used, and are freed with the runtime.
+ * Blocks of 64 * n bytes, n < 9, are cut from slabs and return to a list per size; larger ones come
+ * from the system and return to it. Each begins with a struct weft_link: `size` is n (0: a large
+ * one), `kind` says what it is, PROMISE__FREE included, so that all blocks of a runtime can be
+ * enumerated. Slabs are cut bit by bit, so that memory is touched only when it is used, and are
+ * freed with the runtime.
  */
-#include "promise_internal.h"
 #include "block.h"
+#include "promise_internal.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@
 
 #if PROMISE__ASAN
 #include <sanitizer/asan_interface.h>
-#define POISON(block, size)   ASAN_POISON_MEMORY_REGION((char *)(block) + sizeof *(block), (size) - sizeof *(block))
+#define POISON(block, size) \
+    ASAN_POISON_MEMORY_REGION((char *)(block) + sizeof *(block), (size) - sizeof *(block))
 #define UNPOISON(block, size) ASAN_UNPOISON_MEMORY_REGION((block), (size))
 #else
 #define POISON(block, size)   ((void)0)
@@ -51,8 +53,8 @@ static int new_slab(struct promise__state *st, size_t class)
     return 0;
 }
 
-/* Blocks that counting can't free are looked for when memory would grow, and only if there may be some
- * in proportion to what has to be looked at. */
+/* Blocks that counting can't free are looked for when memory would grow, and only if there may be
+ * some in proportion to what has to be looked at. */
 static bool worth_tracing(const struct promise__state *st)
 {
     return weft__unlikely(st->suspects > 1024 && st->suspects > st->live / 4);
@@ -71,10 +73,11 @@ struct weft_link *promise__block_slow(struct promise__state *st, size_t class)
         st->free[class] = block->next;
         UNPOISON(block, class * 64);
     } else {
-        if ((size_t)(st->fresh_end[class] - st->fresh[class]) < class * 64 && new_slab(st, class) < 0)
+        if ((size_t)(st->fresh_end[class] - st->fresh[class]) < class * 64 &&
+            new_slab(st, class) < 0)
             return NULL;
         block = (struct weft_link *)(void *)st->fresh[class];
-        block->size = (uint16_t)class;
+        block->size = (uint16_t) class;
         st->fresh[class] += class * 64;
         st->fresh_slab[class]->used++;
     }
@@ -178,7 +181,8 @@ static void finish(struct weft_runtime *rt)
 #ifndef NDEBUG
     promise__report_live(st, false);
 #endif
-    /* Nothing is left in order from here on: a destructor that releases a promise finds no state. */
+    /* Nothing is left in order from here on: a destructor that releases a promise finds no
+     * state. */
     promise__tls = NULL;
     while ((block = promise__next_block(st, &it)) != NULL) {
         if (block->kind < PROMISE__GROUP) {

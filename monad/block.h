@@ -44,7 +44,8 @@ struct promise__block_iterator {
 };
 
 /* The next block in use, or NULL. Blocks may be freed meanwhile, large ones excepted. */
-struct weft_link *promise__next_block(struct promise__state *st, struct promise__block_iterator *it);
+struct weft_link *promise__next_block(struct promise__state *st,
+                                      struct promise__block_iterator *it);
 
 /* The promise that `node` waited for, and that has taken it off its list, will never settle. */
 void promise__abandon(struct promise__state *st, struct weft_link *node);

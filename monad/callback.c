@@ -115,7 +115,8 @@ static void perform(void *arg)
 void promise__fire_callback(struct promise__state *st, struct promise *p,
                             struct promise__callback *callback)
 {
-    struct side_call call = {st, p, callback->link.kind, callback->fn, callback->other, callback->ctx};
+    struct side_call call = {st,           p, callback->link.kind, callback->fn, callback->other,
+                             callback->ctx};
 
     if (concerns(&call)) {
         promise__set_storage(st, callback->storage);
@@ -178,8 +179,8 @@ int promise_on_termination(struct promise *promise, promise_done_fn *fn, void *c
     return attach(promise, PROMISE__ON_TERMINATION, FN(done, fn), NO_FN, ctx);
 }
 
-int promise_on_any(struct promise *promise, promise_success_fn *success, promise_failure_fn *failure,
-                   void *ctx)
+int promise_on_any(struct promise *promise, promise_success_fn *success,
+                   promise_failure_fn *failure, void *ctx)
 {
     return attach(promise, PROMISE__ON_ANY, FN(success, success), FN(failure, failure), ctx);
 }

@@ -1,9 +1,10 @@
 /* cancel.c: canceling: the search for tasks, and the three wrappers that limit it.
  *
- * A cancel goes from a promise back to what will settle it, through operands and groups, and rejects all
- * tasks it finds before any callback runs; then their callbacks run, last found first. The search goes
- * along single operands in a loop and keeps its place in groups in the groups themselves. A group is
- * searched once in a search: a second visit could find nothing, and a circle ends.
+ * A cancel goes from a promise back to what will settle it, through operands and groups, and
+ * rejects all tasks it finds before any callback runs; then their callbacks run, last found first.
+ * The search goes along single operands in a loop and keeps its place in groups in the groups
+ * themselves. A group is searched once in a search: a second visit could find nothing, and a circle
+ * ends.
  */
 #include "promise_internal.h"
 
@@ -54,7 +55,8 @@ static void request(struct promise__state *st, struct promise *operation)
     cancel(operation);
 }
 
-/* Searches from `p` along single operands. Returns the group met on the way that is to be searched. */
+/* Searches from `p` along single operands. Returns the group met on the way that is to be
+ * searched. */
 static struct promise__group *search_line(struct promise__state *st, struct promise__stack *stack,
                                           struct promise *p)
 {
@@ -103,6 +105,13 @@ static struct promise__group *search_line(struct promise__state *st, struct prom
     }
 }
 
+/* Where a group being searched names the one outside it. That of a pick that has fired stands on the
+ * stack of frames, and its slots stand in no list. */
+static struct weft_link **outer_group(struct promise__group *group)
+{
+    return group->link.flags & PROMISE__FIRED ? &group->slot[0].link.prev : &group->link.next;
+}
+
 void promise__search(struct promise__state *st, struct promise__stack *stack, struct promise *p)
 {
     struct promise__stack *outer = st->search;
@@ -115,7 +124,7 @@ void promise__search(struct promise__state *st, struct promise__stack *stack, st
         group = search_line(st, stack, p);
         if (group != NULL) {
             group->searched = 0;
-            group->link.next = groups;
+            *outer_group(group) = groups;
             groups = &group->link;
         }
         p = NULL;
@@ -124,7 +133,7 @@ void promise__search(struct promise__state *st, struct promise__stack *stack, st
             while (group->searched < group->size && p == NULL)
                 p = group->slot[group->searched++].operand;
             if (p == NULL)
-                groups = group->link.next;
+                groups = *outer_group(group);
         }
         if (p == NULL)
             break;

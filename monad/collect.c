@@ -1,11 +1,11 @@
 /* collect.c: tracing: frees promises that keep each other alive in a circle.
  *
- * Counting frees all but two shapes: an unobserved pick, npick, nchoose or nchoose_split all of whose
- * operands were given up (it holds them, and their lists hold it), and a promise that depends on itself.
- * So when many references have been dropped that may have left such a circle, and memory is about to
- * grow, all blocks are looked at. A promise with more references than other promises hold on it is held
- * from outside: by the user, an operation, a queue, a frame. What can be reached from those, down the
- * lists and up the operands, stays; the rest goes.
+ * Counting frees all but two shapes: an unobserved pick, npick, nchoose or nchoose_split all of
+ * whose operands were given up (it holds them, and their lists hold it), and a promise that depends
+ * on itself. So when many references have been dropped that may have left such a circle, and memory
+ * is about to grow, all blocks are looked at. A promise with more references than other promises
+ * hold on it is held from outside: by the user, an operation, a queue, a frame. What can be reached
+ * from those, down the lists and up the operands, stays; the rest goes.
  */
 #include "block.h"
 
@@ -35,7 +35,8 @@ static bool is_promise(const struct weft_link *block)
 }
 
 /* Calls visit for each promise that `p` holds a reference on. */
-static void each_reference(struct promise *p, void (*visit)(void *arg, struct promise *to), void *arg)
+static void each_reference(struct promise *p, void (*visit)(void *arg, struct promise *to),
+                           void *arg)
 {
     switch (promise__flags(p)) {
     case PROMISE__PROXY:
@@ -160,8 +161,8 @@ static void give_back(void *arg, struct promise *to)
         tracing->stack[tracing->depth++] = to;
 }
 
-/* What waits for `p`, unreachable: other unreachable promises, callbacks, and reachable ones that it
- * would have settled. */
+/* What waits for `p`, unreachable: other unreachable promises, callbacks, and reachable ones that
+ * it would have settled. */
 static void free_waiters(struct promise__state *st, struct promise *p)
 {
     if (promise__flags(p) == PROMISE__PROXY)
@@ -204,8 +205,7 @@ size_t promise__collect(struct promise__state *st)
     }
     it = (struct promise__block_iterator){0};
     while ((block = promise__next_block(st, &it)) != NULL)
-        if (is_promise(block) && *number(block) != MARKED &&
-            (outside(promise__of_link(block)) > 0))
+        if (is_promise(block) && *number(block) != MARKED && (outside(promise__of_link(block)) > 0))
             reach(&tracing, promise__of_link(block));
     while (tracing.depth > 0) {
         struct promise *p = tracing.stack[--tracing.depth];
@@ -218,13 +218,14 @@ size_t promise__collect(struct promise__state *st)
         if (is_promise(block) && *number(block) != MARKED)
             dead[dead_count++] = promise__of_link(block);
 
-    /* First all references out, then the blocks. */
+    /* First all references out, then all lists, then what the roles have, then the blocks. */
     for (size_t i = 0; i < dead_count; i++)
         each_reference(dead[i], give_back, &tracing);
+    for (size_t i = 0; i < dead_count; i++)
+        free_waiters(st, dead[i]);
     for (size_t i = 0; i < dead_count; i++) {
         struct promise *p = dead[i];
 
-        free_waiters(st, p);
         if (promise__flags(p) != PROMISE__PENDING)
             continue;
         if (p->link.kind == PROMISE__TRY)

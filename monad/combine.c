@@ -1,13 +1,14 @@
-/* combine.c: several promises at once: join, all, both; choose, pick, nchoose, npick, nchoose_split.
+/* combine.c: several promises at once: join, all, both; choose, pick, nchoose, npick,
+ * nchoose_split.
  *
- * On promises that are not settled yet, the result and a group are made. The group has a slot per operand,
- * which stands in the operand's list and holds the operand's handle. A race leaves all lists when its
- * first slot fires, in O(1) each, so the losers keep nothing of it. All memory that settling needs, the
- * array of the values included, is allocated here, at the call.
+ * On promises that are not settled yet, the result and a group are made. The group has a slot per
+ * operand, which stands in the operand's list and holds the operand's handle. A race leaves all
+ * lists when its first slot fires, in O(1) each, so the losers keep nothing of it. All memory that
+ * settling needs, the array of the values included, is allocated here, at the call.
  *
- * Which references a group keeps once nobody observes its result: pick and npick those on all operands,
- * for they still have to cancel them, and nchoose and nchoose_split, for they still look at them. join
- * and choose need none, all only those of operands that are settled.
+ * Which references a group keeps once nobody observes its result: pick and npick those on all
+ * operands, for they still have to cancel them, and nchoose and nchoose_split, for they still look
+ * at them. join and choose need none, all only those of operands that are settled.
  */
 #include "promise_internal.h"
 
@@ -33,8 +34,8 @@ static struct promise_values *new_values(struct promise__state *st, size_t capac
 
     if (st->fail && st->fail_after == 0)
         return NULL;
-    values = malloc(sizeof *values +
-                    capacity * (sizeof(union weft_value) + sizeof(struct promise *)));
+    values =
+        malloc(sizeof *values + capacity * (sizeof(union weft_value) + sizeof(struct promise *)));
     if (values != NULL)
         init_values(values, values + 1, capacity);
     return values;
@@ -137,7 +138,7 @@ static size_t group_bytes(size_t count)
 /* The group's memory, and what it holds; its slots stand in no list any more. */
 static void free_group(struct promise__state *st, struct promise__group *group)
 {
-    if (group->link.flags & PROMISE__STARTED && st->suspects > 0)
+    if (group->link.flags & PROMISE__SUSPECT && st->suspects > 0)
         st->suspects--;
     for (uint32_t i = 0; i < group->size; i++)
         if (group->slot[i].operand != NULL)
@@ -147,7 +148,7 @@ static void free_group(struct promise__state *st, struct promise__group *group)
 
 static enum promise__op op_of(const struct promise__group *group)
 {
-    return (enum promise__op)(group->link.flags & 0xf);
+    return (enum promise__op)(group->link.flags & PROMISE__OP);
 }
 
 static void leave_lists(struct promise__state *st, struct promise__group *group)
@@ -199,8 +200,8 @@ void promise__group_unobserved(struct promise__state *st, struct promise *q)
         return;
     }
     if (op > PROMISE__CHOOSE) {
-        if (!(group->link.flags & PROMISE__STARTED)) {
-            group->link.flags |= PROMISE__STARTED; /* may be a circle now */
+        if (!(group->link.flags & PROMISE__SUSPECT)) {
+            group->link.flags |= PROMISE__SUSPECT; /* may be a circle now */
             st->suspects++;
         }
         return;
@@ -383,8 +384,8 @@ struct promise *promise_both(struct promise *first, struct promise *second)
 
 /* ---- races ---- */
 
-/* The settled ones among promises of which at least one is: 0 and their values (with op SPLIT also the
- * pending ones), or the error of the first rejected one. */
+/* The settled ones among promises of which at least one is: 0 and their values (with op SPLIT also
+ * the pending ones), or the error of the first rejected one. */
 static int look(struct promise__state *st, enum promise__op op, struct promise *const *promise,
                 size_t stride, size_t count, void *payload)
 {
@@ -415,21 +416,24 @@ static void fire_race(struct promise__state *st, struct promise__stack *stack, s
 
     group->link.count++;
     leave_lists(st, group);
-    q = take_result(group);
     switch (op) {
     case PROMISE__PICK:
     case PROMISE__NPICK:
+        group->link.flags |= PROMISE__FIRED;
+        group->result->link.count++;
         if (op == PROMISE__PICK) {
             p->link.count++;
             group->payload = p;
         } else {
-            group->status = look(st, op, &group->slot[0].operand,
-                                 sizeof group->slot[0] / sizeof(void *), group->size, group->payload);
+            group->status =
+                look(st, op, &group->slot[0].operand, sizeof group->slot[0] / sizeof(void *),
+                     group->size, group->payload);
         }
-        group->link.next = stack->top; /* to cancel the others; keeps the reference on q */
+        group->link.next = stack->top; /* to cancel the others */
         stack->top = &group->link;
         return;
     case PROMISE__CHOOSE:
+        q = take_result(group);
         for (uint32_t i = 0; i < group->size; i++)
             if (group->slot[i].operand != NULL) {
                 promise__release(st, group->slot[i].operand);
@@ -438,6 +442,7 @@ static void fire_race(struct promise__state *st, struct promise__stack *stack, s
         promise__settle_like(st, stack, q, p, p->link.count == 1 && p->waiters == NULL);
         break;
     default:
+        q = take_result(group);
         group->status = look(st, op, &group->slot[0].operand,
                              sizeof group->slot[0] / sizeof(void *), group->size, group->payload);
         settle_payload(stack, q, op, group->payload, group->status);
@@ -458,26 +463,20 @@ void promise__group_step(struct promise__state *st, struct promise__stack *stack
         return;
     }
     stack->top = group->link.next;
-    q = promise__under(st, group->result);
-    winner = group->payload;
-    if (q != group->result) { /* became one with another one meanwhile */
-        q->link.count++;
-        promise__release(st, group->result);
-    }
-    if (promise__flags(q) != PROMISE__PENDING) {
-        if (op_of(group) == PROMISE__NPICK)
-            promise_values_destroy(group->payload);
-    } else if (op_of(group) == PROMISE__NPICK) {
+    q = group->result;
+    q->link.kind = PROMISE__PLAIN;
+    if (op_of(group) == PROMISE__NPICK) {
         settle_payload(stack, q, PROMISE__NPICK, group->payload, group->status);
     } else {
+        winner = group->payload;
         for (uint32_t i = 0; i < group->size; i++) {
             promise__release(st, group->slot[i].operand);
             group->slot[i].operand = NULL;
         }
-        promise__settle_like(st, stack, q, winner, winner->link.count == 1 && winner->waiters == NULL);
-    }
-    if (op_of(group) == PROMISE__PICK)
+        promise__settle_like(st, stack, q, winner,
+                             winner->link.count == 1 && winner->waiters == NULL);
         promise__release(st, winner);
+    }
     free_group(st, group);
     promise__release(st, q);
 }

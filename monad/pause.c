@@ -1,7 +1,8 @@
 /* pause.c: tasks that wait for the next poll, for a time, or in a queue.
  *
- * A queued task's block is linked into its queue, which holds a reference on it; whatever settles the
- * task takes it out first. When such a task becomes one with another promise, that one takes its place.
+ * A queued task's block is linked into its queue, which holds a reference on it; whatever settles
+ * the task takes it out first. When such a task becomes one with another promise, that one takes
+ * its place.
  */
 #include "promise_internal.h"
 

@@ -1,8 +1,8 @@
 /* promise.c: making, looking at and releasing promises.
  *
- * Releasing never recurses: what is to be freed goes on a list in the state (linked through the promises)
- * that the outermost call works off. Structure is taken down first; value destructors, which are the
- * user's and may release more, run when nothing is half done.
+ * Releasing never recurses: what is to be freed goes on a list in the state (linked through the
+ * promises) that the outermost call works off. Structure is taken down first; value destructors,
+ * which are the user's and may release more, run when nothing is half done.
  */
 #include "block.h"
 
@@ -41,8 +41,7 @@ static struct promise *fulfilled(struct promise__state *st, union weft_value val
         return &promise__enomem;
     p->value = value;
     p->destroy = destroy;
-    p->source = NULL;
-    p->status = 0;
+    p->source = NULL; /* status is looked at only if rejected */
     return p;
 }
 
@@ -299,7 +298,8 @@ void promise__abandon(struct promise__state *st, struct weft_link *node)
     case PROMISE__WRAP:
         q = promise__of_link(node);
         free_role(st, q);
-        q->link.kind = mirror(q) && node->kind != PROMISE__NO_CANCEL ? PROMISE__TASK : PROMISE__PLAIN;
+        q->link.kind =
+            mirror(q) && node->kind != PROMISE__NO_CANCEL ? PROMISE__TASK : PROMISE__PLAIN;
         if (q->link.count == 0)
             dead(st, q);
         break;
@@ -399,7 +399,8 @@ void promise__dropped(struct promise__state *st, struct promise *p)
                     continue;
                 }
             }
-            if (operand == NULL || operand->link.flags & PROMISE__STATIC || --operand->link.count > 0)
+            if (operand == NULL || operand->link.flags & PROMISE__STATIC ||
+                --operand->link.count > 0)
                 return;
             p = operand;
             continue;

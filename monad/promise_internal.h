@@ -8,30 +8,31 @@
  *     ... start op; give p to the user ...
  *     promise__settle(promise__of_extra(op), status, value);     when it is over, exactly once
  *
- * The block holds the promise and `extra` bytes (aligned to 16) behind it. The user has one reference,
- * the operation another one, which promise__settle gives back; so the extra memory lives at least until
- * then. my_cancel(p) is called at most once, when somebody cancels the promise or one derived from it.
- * It is a request: the promise stays pending until it is settled. It must run no user code. It may
- * call promise__settle: the callbacks then run after the search for tasks is over.
+ * The block holds the promise and `extra` bytes (aligned to 16) behind it. The user has one
+ * reference, the operation another one, which promise__settle gives back; so the extra memory lives
+ * at least until then. my_cancel(p) is called at most once, when somebody cancels the promise or
+ * one derived from it. It is a request: the promise stays pending until it is settled. It must run
+ * no user code. It may call promise__settle: the callbacks then run after the search for tasks is
+ * over.
  *
  * Waiting (fiber_await): promise__pending, promise__attach, promise__detach, promise__outcome,
  * promise__take. See there.
  *
  * ---- The promise ----
  *
- * A promise is one block of 64 bytes. Pending, it has a list of waiters, and a role: what will settle
- * it and how it is canceled. The result of promise_bind is itself the waiter on its operand, so role,
- * callback, captured local values and list pointers are one block. Settled, the same bytes hold the
- * outcome. When a callback returns a pending promise, the result takes over that promise's waiters and
- * role, and the other one becomes a proxy that points to it (promise__merge); the proxy is freed once
- * nobody holds it, so a loop keeps one block.
+ * A promise is one block of 64 bytes. Pending, it has a list of waiters, and a role: what will
+ * settle it and how it is canceled. The result of promise_bind is itself the waiter on its operand,
+ * so role, callback, captured local values and list pointers are one block. Settled, the same bytes
+ * hold the outcome. When a callback returns a pending promise, the result takes over that promise's
+ * waiters and role, and the other one becomes a proxy that points to it (resolve.c, merge); the proxy
+ * is freed once nobody holds it, so a loop keeps one block.
  *
- * References (link.count). Counted: the user's, an operation's, a queue's, a frame's (below), a proxy's
- * on its target, and a derived promise's on its operand as long as the derived one is itself counted:
- * through it a cancel can come. Not counted: the waiter list, which keeps each waiter in it alive. So a
- * promise that nobody observes still runs its callback, and a pending promise whose count is zero and
- * that stands in no list can never settle: it is freed with all its waiters. Promises that keep each
- * other alive in a circle are left to a tracing pass (collect.c).
+ * References (link.count). Counted: the user's, an operation's, a queue's, a frame's (below), a
+ * proxy's on its target, and a derived promise's on its operand as long as the derived one is
+ * itself counted: through it a cancel can come. Not counted: the waiter list, which keeps each
+ * waiter in it alive. So a promise that nobody observes still runs its callback, and a pending
+ * promise whose count is zero and that stands in no list can never settle: it is freed with all its
+ * waiters. Promises that keep each other alive in a circle are left to a tracing pass (collect.c).
  *
  * Running. Callbacks are run by promise__run from an explicit stack of frames, linked through the
  * settled promises themselves: no recursion, no allocation.
@@ -154,7 +155,7 @@ struct promise__callback {
 
 /* One operand of a group: the waiter in its list, and the handle. */
 struct promise__slot {
-    struct weft_link link; /* count: index of the slot */
+    struct weft_link link;   /* count: index of the slot */
     struct promise *operand; /* counted; NULL: given up */
 };
 
@@ -168,10 +169,10 @@ enum promise__op {
     PROMISE__SPLIT
 };
 
-/* A combinator on several pending promises. Its memory is owned by the result as long as that has the
- * role GROUPED, then by the frame that fires it. */
+/* A combinator on several pending promises. Its memory is owned by the result as long as that has
+ * the role GROUPED, then by the frame that fires it. */
 struct promise__group {
-    struct weft_link link;  /* on a stack; count: slots standing in a list; flags: enum promise__op */
+    struct weft_link link;  /* on a stack; count: slots in a list; flags: enum promise__op */
     struct promise *result; /* the representative */
     uint32_t size, cursor;  /* slots; the next one to cancel */
     int32_t status;         /* the outcome found so far */
@@ -194,20 +195,20 @@ struct promise__stack {
 struct promise__state {
     struct weft_link *free[PROMISE__CLASSES];
     struct weft_runtime *rt;
-    size_t live;       /* blocks in use */
-    uint32_t depth;    /* promise__run within promise__run */
-    bool dropping;     /* a promise__release is going through `dead` */
-    bool destroying;   /* ... through `doomed` */
-    bool fail;         /* fail_after counts */
-    bool stopped;      /* no callback runs any more */
+    size_t live;                              /* blocks in use */
+    uint32_t depth;                           /* promise__run within promise__run */
+    bool dropping;                            /* a promise__release is going through `dead` */
+    bool destroying;                          /* ... through `doomed` */
+    bool fail;                                /* fail_after counts */
+    bool stopped;                             /* no callback runs any more */
     struct promise *deferred, *deferred_last; /* settled by promise_resolve_later, oldest first */
-    struct promise *dead;   /* to be freed */
-    struct promise *doomed; /* to be freed, with a destructor to call first */
-    struct promise__stack *search; /* a search is on: what is settled goes there */
+    struct promise *dead;                     /* to be freed */
+    struct promise *doomed;                   /* to be freed, with a destructor to call first */
+    struct promise__stack *search;            /* a search is on: what is settled goes there */
     uint64_t epoch;
-    size_t fail_after;  /* blocks that may still be had */
-    size_t suspects;    /* references dropped that may have left a circle */
-    size_t collected;   /* blocks that tracing has freed in all */
+    size_t fail_after; /* blocks that may still be had */
+    size_t suspects;   /* references dropped that may have left a circle */
+    size_t collected;  /* blocks that tracing has freed in all */
     struct promise__slab *slabs;
     struct promise__large *large;
     char *fresh[PROMISE__CLASSES], *fresh_end[PROMISE__CLASSES];
@@ -245,7 +246,8 @@ static inline struct promise__state *promise__state_get(void)
 #define PROMISE__VALID(st, p) (true)
 #else
 /* Remember who calls; refuse promises that are freed or another runtime's. */
-#define PROMISE__ENTER(st)    ((st) != NULL ? (void)((st)->where = __builtin_return_address(0)) : (void)0)
+#define PROMISE__ENTER(st) \
+    ((st) != NULL ? (void)((st)->where = __builtin_return_address(0)) : (void)0)
 #define PROMISE__VALID(st, p) promise__valid((st), (p), __func__)
 bool promise__valid(struct promise__state *st, const struct promise *p, const char *function);
 #endif
@@ -286,16 +288,22 @@ static inline struct weft_link *promise__block(struct promise__state *st, size_t
     return block;
 }
 
+static inline void promise__block_recycle(struct promise__state *st, struct weft_link *block,
+                                          size_t class)
+{
+    block->kind = PROMISE__FREE;
+    block->next = st->free[class];
+    st->free[class] = block;
+    st->live--;
+}
+
 static inline void promise__block_free(struct promise__state *st, struct weft_link *block)
 {
     if (PROMISE__CHECKED_BLOCKS || weft__unlikely(block->size == 0)) {
         promise__block_free_slow(st, block);
         return;
     }
-    block->kind = PROMISE__FREE;
-    block->next = st->free[block->size];
-    st->free[block->size] = block;
-    st->live--;
+    promise__block_recycle(st, block, block->size);
 }
 
 /* ---- the promise itself ---- */
@@ -326,7 +334,8 @@ static inline struct promise *promise__new(struct promise__state *st, enum promi
         return NULL;
     p = promise__of_link(block);
     p->link.next = NULL;
-    p->link.count = 1;
+    p->link.count = 1; /* these four: one store */
+    p->link.size = PROMISE__CLASS(sizeof(struct promise));
     p->link.kind = (uint8_t)kind;
     p->link.flags = (uint8_t)flags;
     p->waiters = NULL;
@@ -367,7 +376,8 @@ static inline struct promise *promise__under(struct promise__state *st, struct p
 /* Frees settled `p`, whose only reference is the caller's, and takes its value. */
 union weft_value promise__take_last(struct promise__state *st, struct promise *p);
 
-/* Gives up a reference of fulfilled `x` through its handle `p`, and takes the value if it was the last. */
+/* Gives up a reference of fulfilled `x` through its handle `p`, and takes the value if it was the
+ * last. */
 static inline union weft_value promise__consume(struct promise__state *st, struct promise *p,
                                                 struct promise *x)
 {
@@ -519,13 +529,13 @@ static inline void promise__push(struct promise__stack *stack, struct promise *p
     stack->top = &p->link;
 }
 
-/* Settles pending `p` (role left, fields free) with an error, or with `x`'s outcome (takes the value if
- * `last`: nobody else will look at x), and pushes its frame if anybody waits. */
+/* Settles pending `p` (role left, fields free) with an error, or with `x`'s outcome (takes the
+ * value if `last`: nobody else will look at x), and pushes its frame if anybody waits. */
 void promise__settle_error(struct promise__stack *stack, struct promise *p, int status);
 void promise__settle_value(struct promise__stack *stack, struct promise *p, union weft_value value,
                            void (*destroy)(void *));
-void promise__settle_like(struct promise__state *st, struct promise__stack *stack, struct promise *p,
-                          struct promise *x, bool last);
+void promise__settle_like(struct promise__state *st, struct promise__stack *stack,
+                          struct promise *p, struct promise *x, bool last);
 
 /* Runs the frames on the stack and all that follows from them. On the base stack. */
 void promise__run(struct promise__state *st, struct promise__stack *stack);
@@ -569,6 +579,13 @@ void promise__group_step(struct promise__state *st, struct promise__stack *stack
 void promise__group_operand_died(struct promise__state *st, struct promise__slot *slot);
 void promise__group_unobserved(struct promise__state *st, struct promise *q);
 
+/* group->link.flags: the operation, and what has happened. A pick that has fired still is what its
+ * result is canceled through, until it has canceled all operands and settles it; it then holds a
+ * reference on the result. */
+#define PROMISE__OP      0xfu
+#define PROMISE__FIRED   0x40u
+#define PROMISE__SUSPECT 0x80u /* may be in a circle */
+
 static inline struct promise__group *promise__slot_group(struct promise__slot *slot)
 {
     return weft__container(slot - slot->link.count, struct promise__group, slot);
@@ -592,8 +609,8 @@ void promise__unlink(struct promise__state *st, struct weft_link *node);
 /* Frees all promises that nobody can reach and nobody can settle. Returns how many blocks. */
 size_t promise__collect(struct promise__state *st);
 
-/* Reports promises that somebody outside still holds: the pending ones, or all; debug builds say who
- * made each. */
+/* Reports promises that somebody outside still holds: the pending ones, or all; debug builds say
+ * who made each. */
 void promise__report_live(struct promise__state *st, bool pending_only);
 
 /* ---- for tests ---- */
@@ -608,8 +625,8 @@ void promise__fail_after(size_t count);
 /* The extra memory is aligned to 16. */
 #define PROMISE__EXTRA ((sizeof(struct promise) + 15) / 16 * 16)
 
-/* See the top. Two references: the caller's and the operation's. cancel may be NULL. Never NULL: without
- * memory it is the static promise rejected with -ENOMEM, and *extra_memory is NULL. */
+/* See the top. Two references: the caller's and the operation's. cancel may be NULL. Never NULL:
+ * without memory it is the static promise rejected with -ENOMEM, and *extra_memory is NULL. */
 struct promise *promise__create_operation(struct weft_runtime *rt, size_t extra,
                                           void (*cancel)(struct promise *promise),
                                           void **extra_memory);
@@ -622,9 +639,9 @@ static inline void *promise__extra(struct promise *p)
     return (char *)p + PROMISE__EXTRA;
 }
 
-/* Settles an operation's promise: status 0 and the value, or a negative status. Gives the operation's
- * reference back, and with it the extra memory. Runs the callbacks: on the base stack; on a fiber they
- * are run there just the same. */
+/* Settles an operation's promise: status 0 and the value, or a negative status. Gives the
+ * operation's reference back, and with it the extra memory. Runs the callbacks: on the base stack;
+ * on a fiber they are run there just the same. */
 void promise__settle(struct promise *promise, int status, union weft_value value);
 void promise__settle_owned(struct promise *promise, void *ptr, void (*destroy)(void *ptr));
 
@@ -634,8 +651,8 @@ static inline bool promise__pending(struct promise__state *st, struct promise *p
     return promise__flags(promise__under(st, promise)) == PROMISE__PENDING;
 }
 
-/* Puts a waiter in the list of a pending promise; the caller keeps its reference. waiter->wake is called
- * once the promise is settled, with the waiter off the list. */
+/* Puts a waiter in the list of a pending promise; the caller keeps its reference. waiter->wake is
+ * called once the promise is settled, with the waiter off the list. */
 static inline void promise__attach(struct promise__state *st, struct promise *promise,
                                    struct weft_waiter *waiter)
 {

@@ -1,10 +1,11 @@
 /* resolve.c: settling promises and running what waits for them.
  *
- * promise__run is the one place where waiters run. It works on a stack of frames, each a settled promise
- * (or a pick that is canceling its losers), linked through the promises themselves. A waiter that
- * settles another promise pushes that one's frame, so what depends on it runs to the end before the
- * next waiter of the first: Lwt's order, depth first, without recursion. A frame whose list has become
- * empty leaves the stack before its last waiter runs, so that chains stay short.
+ * promise__run is the one place where waiters run. It works on a stack of frames, each a settled
+ * promise (or a pick that is canceling its losers), linked through the promises themselves. A
+ * waiter that settles another promise pushes that one's frame, so what depends on it runs to the
+ * end before the next waiter of the first: Lwt's order, depth first, without recursion. A frame
+ * whose list has become empty leaves the stack before its last waiter runs, so that chains stay
+ * short.
  *
  * A user's callback that settles a promise runs promise__run inside promise__run (depth 2). What
  * promise_resolve_later put off runs when the outermost one is through with a root frame.
@@ -40,8 +41,8 @@ void promise__settle_value(struct promise__stack *stack, struct promise *p, unio
     settled(stack, p, PROMISE__FULFILLED);
 }
 
-void promise__settle_like(struct promise__state *st, struct promise__stack *stack, struct promise *p,
-                          struct promise *x, bool last)
+void promise__settle_like(struct promise__state *st, struct promise__stack *stack,
+                          struct promise *p, struct promise *x, bool last)
 {
     p->value = x->value;
     p->destroy = NULL;
@@ -62,8 +63,8 @@ void promise__settle_like(struct promise__state *st, struct promise__stack *stac
 
 /* ---- merging ---- */
 
-/* Pending `inner` becomes one with pending `outer`, whose role is over: outer takes over inner's waiters,
- * after its own, and inner's role. */
+/* Pending `inner` becomes one with pending `outer`, whose role is over: outer takes over inner's
+ * waiters, after its own, and inner's role. */
 static void merge(struct promise *outer, struct promise *inner)
 {
     promise__list_join(outer, inner);
@@ -85,6 +86,10 @@ static void merge(struct promise *outer, struct promise *inner)
     case PROMISE__GROUPED:
         outer->fn = inner->fn;
         outer->fn.group->result = outer;
+        if (outer->fn.group->link.flags & PROMISE__FIRED) {
+            outer->link.count++;
+            inner->link.count--; /* not the last: the callback's result is another one */
+        }
         break;
     case PROMISE__PLAIN:
     case PROMISE__TASK:
@@ -207,8 +212,9 @@ void promise__run(struct promise__state *st, struct promise__stack *stack)
         bool wrapped;
 
         if (weft__unlikely(st->depth == 1 && st->deferred != NULL) &&
-            (frame == NULL || (frame->kind != PROMISE__GROUP &&
-                               (frame->flags & (PROMISE__ROOT | PROMISE__STARTED)) == PROMISE__ROOT))) {
+            (frame == NULL ||
+             (frame->kind != PROMISE__GROUP &&
+              (frame->flags & (PROMISE__ROOT | PROMISE__STARTED)) == PROMISE__ROOT))) {
             p = st->deferred;
             st->deferred = p->link.next != NULL ? promise__of_link(p->link.next) : NULL;
             p->link.next = frame;
@@ -356,8 +362,8 @@ static __attribute__((noinline)) int not_resolvable(struct promise__state *st, s
 {
     if (st != NULL && p != NULL)
         weft__report(st->rt,
-                     "%s: promise %p is the result of an operation, which alone may settle it", function,
-                     (void *)p);
+                     "%s: promise %p is the result of an operation, which alone may settle it",
+                     function, (void *)p);
     return -EINVAL;
 }
 
@@ -437,7 +443,8 @@ static void settle(struct promise *p, int status, union weft_value value, void (
     set_outcome(x, status, value, destroy);
     if (p == x && x->waiters != NULL && (x->link.flags & PROMISE__ACTIVE) && st->search == NULL &&
         weft__is_base(st->rt)) {
-        /* The operation's reference becomes the frame's, so that the last waiter takes the value. */
+        /* The operation's reference becomes the frame's, so that the last waiter takes the
+         * value. */
         struct promise__stack stack = {&x->link};
 
         x->link.next = NULL;

@@ -1,4 +1,5 @@
-/* sequence.c: bind, map, catch, try_bind, finalize: what happens when one promise follows another. */
+/* sequence.c: bind, map, catch, try_bind, finalize: what happens when one promise follows
+ * another. */
 #include "promise_internal.h"
 
 /* ---- on a pending promise: the result waits ---- */
@@ -97,7 +98,8 @@ static __attribute__((noinline)) struct promise *call_from_fiber(struct call cal
     return call.result;
 }
 
-/* The handle to go on with, and the state, for an operation on `p`; false: it has failed already. */
+/* The handle to go on with, and the state, for an operation on `p`; false: it has failed
+ * already. */
 static inline bool enter(struct promise__state **st, struct promise **p)
 {
     *st = promise__tls;
@@ -115,14 +117,14 @@ static inline bool enter(struct promise__state **st, struct promise **p)
 #define FROM_FIBER(kind, p, fn, ctx) \
     call_from_fiber((struct call){st, (kind), (p), NULL, (fn), {NULL}, (ctx)})
 
-struct promise *promise_bind(struct promise *promise, promise_bind_fn *fn, void *ctx)
+static __attribute__((noinline)) struct promise *bind(struct promise *promise, promise_bind_fn *fn,
+                                                      void *ctx)
 {
     struct promise__state *st;
     struct promise *x;
 
     if (weft__unlikely(!enter(&st, &promise)))
         return &promise__einval;
-    PROMISE__ENTER(st);
     x = promise__under(st, promise);
     switch (promise__flags(x)) {
     case PROMISE__FULFILLED:
@@ -134,6 +136,23 @@ struct promise *promise_bind(struct promise *promise, promise_bind_fn *fn, void 
     default:
         return derive(st, PROMISE__BIND, promise, x, FN(bind, fn), ctx);
     }
+}
+
+struct promise *promise_bind(struct promise *promise, promise_bind_fn *fn, void *ctx)
+{
+    struct promise__state *st = promise__tls;
+    union weft_value value;
+
+    PROMISE__ENTER(st);
+    /* The common case, without a frame: fulfilled, no other handle, on the base stack. */
+    if (weft__unlikely(st == NULL || promise == NULL || PROMISE__CHECKED_BLOCKS ||
+                       promise__flags(promise) != PROMISE__FULFILLED || promise->link.count != 1 ||
+                       promise->link.size != PROMISE__CLASS(sizeof(struct promise)) ||
+                       promise->source != NULL || !weft__is_base(st->rt)))
+        return bind(promise, fn, ctx);
+    value = promise->value;
+    promise__block_recycle(st, &promise->link, PROMISE__CLASS(sizeof(struct promise)));
+    return fn(value, ctx);
 }
 
 struct promise *promise_map(struct promise *promise, promise_map_fn *fn, void *ctx)
@@ -237,13 +256,15 @@ struct promise *promise_call(promise_thunk_fn *fn, void *ctx)
     if (st == NULL)
         return promise__no_state(NULL);
     PROMISE__ENTER(st);
-    p = weft__is_base(st->rt) ? fn(ctx) : FROM_FIBER(PROMISE__PLAIN, &promise__einval, FN(thunk, fn), ctx);
+    p = weft__is_base(st->rt) ? fn(ctx)
+                              : FROM_FIBER(PROMISE__PLAIN, &promise__einval, FN(thunk, fn), ctx);
     return p != NULL ? p : &promise__einval;
 }
 
 /* ---- when the operand settles ---- */
 
-/* q stops being a waiter on `p`, which the frame holds: what is left are its callback and storage. */
+/* q stops being a waiter on `p`, which the frame holds: what is left are its callback and
+ * storage. */
 static inline void leave_operand(struct promise__state *st, struct promise *q)
 {
     struct promise *operand = q->operand;
@@ -288,9 +309,10 @@ static inline union weft_value value_of(struct promise__state *st, struct promis
     return p->value;
 }
 
-/* The cleanup has been run and returned `c`: then the outcome of `p` (a reference) for q (another). */
-static void cleanup_result(struct promise__state *st, struct promise__stack *stack, struct promise *p,
-                           struct promise *q, struct promise *c)
+/* The cleanup has been run and returned `c`: then the outcome of `p` (a reference) for q
+ * (another). */
+static void cleanup_result(struct promise__state *st, struct promise__stack *stack,
+                           struct promise *p, struct promise *q, struct promise *c)
 {
     struct promise *z = promise__under(st, q), *x;
 
@@ -366,8 +388,8 @@ void promise__fire(struct promise__state *st, struct promise__stack *stack, stru
         break;
     }
 
-    /* From here on q has no role, and is held until the callback has returned: it may meanwhile become
-     * one with another promise. */
+    /* From here on q has no role, and is held until the callback has returned: it may meanwhile
+     * become one with another promise. */
     q->link.kind = PROMISE__PLAIN;
     q->link.count++;
     promise__set_storage(st, storage);

@@ -2,11 +2,11 @@
  *
  *     promise_script [--fiber] [--quiet] FILE...
  *
- * Prints every case of the files with its script and its trace. With --fiber the top level of each script
- * runs in a fiber, else as a callback on the base stack; the traces must be the same. After each case
- * all handles are dropped, and then no block may be left: leaks are reported on stderr. --quiet compares
- * with the trace in the file instead, and prints the cases that differ.
- * Exit status: 0, 1 a leak or (--quiet) a difference, 2 cannot run.
+ * Prints every case of the files with its script and its trace. With --fiber the top level of each
+ * script runs in a fiber, else as a callback on the base stack; the traces must be the same. After
+ * each case all handles are dropped, and then no block may be left: leaks are reported on stderr.
+ * --quiet compares with the trace in the file instead, and prints the cases that differ. Exit
+ * status: 0, 1 a leak or (--quiet) a difference, 2 cannot run.
  *
  * Payloads, contexts and tokens live in one arena that is emptied after each case.
  */
@@ -23,10 +23,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FUEL        3000
-#define PROMISES    1000
-#define CALLBACKS   1000
-#define ERROR_BASE  100000 /* E<n> is -(ERROR_BASE + n) */
+#define FUEL       3000
+#define PROMISES   1000
+#define CALLBACKS  1000
+#define ERROR_BASE 100000 /* E<n> is -(ERROR_BASE + n) */
 
 /* ---- memory and output ---- */
 
@@ -735,7 +735,8 @@ static struct words split(const char *text, size_t length)
     char *copy = allocate(length + 1), *save = NULL;
 
     memcpy(copy, text, length);
-    for (char *word = strtok_r(copy, " \t", &save); word != NULL; word = strtok_r(NULL, " \t", &save))
+    for (char *word = strtok_r(copy, " \t", &save); word != NULL;
+         word = strtok_r(NULL, " \t", &save))
         words.word[words.count++] = word;
     return words;
 }
@@ -808,7 +809,8 @@ static void reset(void)
         run.collected += promise__collect(st);
 }
 
-static void run_case(const char *id, char **line, size_t count, char **expected, size_t expected_count)
+static void run_case(const char *id, char **line, size_t count, char **expected,
+                     size_t expected_count)
 {
     size_t live, start;
 
@@ -838,8 +840,8 @@ static void run_case(const char *id, char **line, size_t count, char **expected,
 
             same = strncmp(got, expected[i], length) == 0 && got[length] == '\n';
             if (!same && !discarded)
-                printf("%s: trace line %zu: expected \"%s\", got \"%.*s\"\n", id, i + 1, expected[i],
-                       (int)strcspn(got, "\n"), got);
+                printf("%s: trace line %zu: expected \"%s\", got \"%.*s\"\n", id, i + 1,
+                       expected[i], (int)strcspn(got, "\n"), got);
             got += length + 1;
         }
         run.differ += !same && !discarded;
@@ -954,7 +956,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (run.quiet)
-        printf("%zu cases, %zu differ, %zu leak; %zu blocks freed by tracing\n", run.cases, run.differ,
-               run.leaks, run.collected);
+        printf("%zu cases, %zu differ, %zu leak; %zu blocks freed by tracing\n", run.cases,
+               run.differ, run.leaks, run.collected);
     return run.leaks > 0 || run.differ > 0;
 }

@@ -1,27 +1,29 @@
 /* weft/promise.h: callback style: promises.
  *
- * A promise is pending, fulfilled (with a value) or rejected (with a negative errno), and settles at
- * most once; canceled means rejected with -ECANCELED. The semantics are those of Lwt's core, to the
- * order of each callback (docs/promises.md); a promise and its resolver are the same object.
+ * A promise is pending, fulfilled (with a value) or rejected (with a negative errno), and settles
+ * at most once; canceled means rejected with -ECANCELED. The semantics are those of Lwt's core, to
+ * the order of each callback (docs/promises.md); a promise and its resolver are the same object.
  *
  * References. A promise is reference counted. A function that builds on a promise CONSUMES the
- * reference it is given, in every case, errors too: promise_bind(promise_sleep(ns), step, ctx) leaks
- * nothing, and promise_ref keeps one. Functions that only look, settle, cancel or attach a callback
- * (promise_state, promise_resolve, promise_cancel, promise_on_*) BORROW it. Each comment says which.
- * No function returns NULL: out of memory is a shared promise rejected with -ENOMEM, no runtime one
- * rejected with -EINVAL, and NULL given for a promise counts as one rejected with -EINVAL.
+ * reference it is given, in every case, errors too: promise_bind(promise_sleep(ns), step, ctx)
+ * leaks nothing, and promise_ref keeps one. Functions that only look, settle, cancel or attach a
+ * callback (promise_state, promise_resolve, promise_cancel, promise_on_*) BORROW it. Each comment
+ * says which. No function returns NULL: out of memory is a shared promise rejected with -ENOMEM, no
+ * runtime one rejected with -EINVAL, and NULL given for a promise counts as one rejected with
+ * -EINVAL.
  *
- * Values. Whoever consumes the last reference of a fulfilled promise (a bind's callback, fiber_await)
- * takes its value; otherwise the value is borrowed and lives as long as somebody holds the promise.
- * A value with a destructor that nobody has taken is destroyed with the promise.
+ * Values. Whoever consumes the last reference of a fulfilled promise (a bind's callback,
+ * fiber_await) takes its value; otherwise the value is borrowed and lives as long as somebody holds
+ * the promise. A value with a destructor that nobody has taken is destroyed with the promise.
  *
- * Callbacks run on the base stack, also when a fiber causes them, and must not wait. One that gives a
- * promise reports failure by returning a rejected one; one that gives a value or nothing returns 0 or
- * a negative errno. A pending promise that nobody holds any more, and that therefore nobody can settle,
- * is freed with everything that waits for it: those callbacks are dropped without being called.
+ * Callbacks run on the base stack, also when a fiber causes them, and must not wait. One that gives
+ * a promise reports failure by returning a rejected one; one that gives a value or nothing returns
+ * 0 or a negative errno. A pending promise that nobody holds any more, and that therefore nobody
+ * can settle, is freed with everything that waits for it: those callbacks are dropped without being
+ * called.
  *
- * Unless a comment says otherwise: called on the runtime's thread, callbacks and fibers alike; never
- * suspends; since 0.1.
+ * Unless a comment says otherwise: called on the runtime's thread, callbacks and fibers alike;
+ * never suspends; since 0.1.
  */
 #ifndef WEFT_PROMISE_H
 #define WEFT_PROMISE_H
@@ -59,9 +61,10 @@ WEFT_API WEFT_NODISCARD struct promise *promise_create_task(void);
 /* A promise fulfilled with `value`. */
 WEFT_API WEFT_NODISCARD struct promise *promise_fulfilled(union weft_value value);
 
-/* A promise fulfilled with `ptr`, which it owns: destroy(ptr) is called when the promise is freed with
- * its value untaken, and at once if the promise cannot be made. */
-WEFT_API WEFT_NODISCARD struct promise *promise_fulfilled_owned(void *ptr, void (*destroy)(void *ptr));
+/* A promise fulfilled with `ptr`, which it owns: destroy(ptr) is called when the promise is freed
+ * with its value untaken, and at once if the promise cannot be made. */
+WEFT_API WEFT_NODISCARD struct promise *promise_fulfilled_owned(void *ptr,
+                                                                void (*destroy)(void *ptr));
 
 /* A promise rejected with `err`, a negative errno (anything else counts as -EINVAL). */
 WEFT_API WEFT_NODISCARD struct promise *promise_rejected(int err);
@@ -72,26 +75,27 @@ WEFT_API WEFT_NODISCARD struct promise *promise_from_result(int64_t result);
 /* One more reference to `promise`; returns it. NULL is fine. */
 WEFT_API struct promise *promise_ref(struct promise *promise);
 
-/* One reference less; the last frees the promise. NULL is fine. Releasing long chains does not recurse. */
+/* One reference less; the last frees the promise. NULL is fine. Releasing long chains does not
+ * recurse. */
 WEFT_API void promise_unref(struct promise *promise);
 
 /* ---- Settling ----------------------------------------------------------------------------- */
 
-/* Settles a promise made by promise_create or promise_create_task, and runs all callbacks that depend
- * on it, depth first, newest first, before it returns. Borrows the promise.
- * Returns 0, also if it was canceled (then nothing happens); -EALREADY if it is settled otherwise;
- * -EINVAL if it is NULL, or the result of a combinator, which only that settles. promise_reject gives
- * -EINVAL for an err that isn't negative. From a fiber: the callbacks run on the base stack; if no
- * callback waits, only fibers, there is no switch at all. */
+/* Settles a promise made by promise_create or promise_create_task, and runs all callbacks that
+ * depend on it, depth first, newest first, before it returns. Borrows the promise. Returns 0, also
+ * if it was canceled (then nothing happens); -EALREADY if it is settled otherwise; -EINVAL if it is
+ * NULL, or the result of a combinator, which only that settles. promise_reject gives -EINVAL for an
+ * err that isn't negative. From a fiber: the callbacks run on the base stack; if no callback waits,
+ * only fibers, there is no switch at all. */
 WEFT_API int promise_resolve(struct promise *promise, union weft_value value);
 WEFT_API int promise_reject(struct promise *promise, int err);
 
-/* promise_resolve with a value that the promise owns from now on. If the result isn't 0 it is still the
- * caller's. */
+/* promise_resolve with a value that the promise owns from now on. If the result isn't 0 it is still
+ * the caller's. */
 WEFT_API int promise_resolve_owned(struct promise *promise, void *ptr, void (*destroy)(void *ptr));
 
-/* The same, but inside a callback of another promise's settlement: the promise is settled at once, its
- * callbacks run when the outermost settlement is through. Elsewhere as above. */
+/* The same, but inside a callback of another promise's settlement: the promise is settled at once,
+ * its callbacks run when the outermost settlement is through. Elsewhere as above. */
 WEFT_API int promise_resolve_later(struct promise *promise, union weft_value value);
 WEFT_API int promise_resolve_later_owned(struct promise *promise, void *ptr,
                                          void (*destroy)(void *ptr));
@@ -102,17 +106,18 @@ WEFT_API int promise_reject_later(struct promise *promise, int err);
 /* The promise's state. Borrows it. NULL is rejected. */
 WEFT_API enum promise_state promise_state(struct promise *promise);
 
-/* The state, and what goes with it: *value (may be NULL) is set if fulfilled, and borrowed; *err (may
- * be NULL) if rejected. Borrows the promise. */
-WEFT_API enum promise_state promise_poll(struct promise *promise, union weft_value *value, int *err);
+/* The state, and what goes with it: *value (may be NULL) is set if fulfilled, and borrowed; *err
+ * (may be NULL) if rejected. Borrows the promise. */
+WEFT_API enum promise_state promise_poll(struct promise *promise, union weft_value *value,
+                                         int *err);
 
 /* ---- In sequence -------------------------------------------------------------------------- */
 
-/* Each of these consumes `promise` and returns a new reference. If the promise is settled, the callback
- * is called at once, before the function returns; otherwise when it settles, with the local values
- * (weft_get) of this call. `ctx` is handed to the callback and never freed. Canceling the result
- * cancels the promise; once the callback has returned a promise, the result is one with that promise
- * in every respect. A callback that returns NULL rejects with -EINVAL. */
+/* Each of these consumes `promise` and returns a new reference. If the promise is settled, the
+ * callback is called at once, before the function returns; otherwise when it settles, with the
+ * local values (weft_get) of this call. `ctx` is handed to the callback and never freed. Canceling
+ * the result cancels the promise; once the callback has returned a promise, the result is one with
+ * that promise in every respect. A callback that returns NULL rejects with -EINVAL. */
 
 /* Fulfilled: fn(value, ctx) gives the result. Rejected: the result is, with the same error.
  * A resolved bind costs a few ns and allocates nothing of its own; its callback is a tail call. */
@@ -128,23 +133,24 @@ WEFT_API WEFT_NODISCARD struct promise *promise_catch(struct promise *promise,
                                                       promise_catch_fn *handler, void *ctx);
 
 /* Fulfilled: fn(value, ctx) gives the result. Rejected: handler(err, ctx) does. */
-WEFT_API WEFT_NODISCARD struct promise *promise_try_bind(struct promise *promise, promise_bind_fn *fn,
+WEFT_API WEFT_NODISCARD struct promise *promise_try_bind(struct promise *promise,
+                                                         promise_bind_fn *fn,
                                                          promise_catch_fn *handler, void *ctx);
 
-/* Settled either way: cleanup(ctx), and when what it returns is fulfilled, the promise's own outcome;
- * when that is rejected, its error instead. */
+/* Settled either way: cleanup(ctx), and when what it returns is fulfilled, the promise's own
+ * outcome; when that is rejected, its error instead. */
 WEFT_API WEFT_NODISCARD struct promise *promise_finalize(struct promise *promise,
                                                          promise_thunk_fn *cleanup, void *ctx);
 
-/* Calls fn(ctx) now, on the base stack, and returns what it returns. Lwt's forms that take a function
- * are written with it: promise_catch(promise_call(f, ctx), handler, ctx). */
+/* Calls fn(ctx) now, on the base stack, and returns what it returns. Lwt's forms that take a
+ * function are written with it: promise_catch(promise_call(f, ctx), handler, ctx). */
 WEFT_API WEFT_NODISCARD struct promise *promise_call(promise_thunk_fn *fn, void *ctx);
 
 /* ---- Callbacks on the side ---------------------------------------------------------------- */
 
-/* Attach a callback and borrow the promise. Called at once if it is settled. The callback returns 0, or
- * a negative errno that goes to the error hook. Result: 0, -ENOMEM, -EINVAL. NULL functions in
- * promise_on_any are skipped. */
+/* Attach a callback and borrow the promise. Called at once if it is settled. The callback returns
+ * 0, or a negative errno that goes to the error hook. Result: 0, -ENOMEM, -EINVAL. NULL functions
+ * in promise_on_any are skipped. */
 WEFT_API int promise_on_success(struct promise *promise, promise_success_fn *fn, void *ctx);
 WEFT_API int promise_on_failure(struct promise *promise, promise_failure_fn *fn, void *ctx);
 WEFT_API int promise_on_termination(struct promise *promise, promise_done_fn *fn, void *ctx);
@@ -155,26 +161,26 @@ WEFT_API int promise_on_any(struct promise *promise, promise_success_fn *success
  * callbacks of the promise; at once if it is canceled already; never if it is settled otherwise. */
 WEFT_API int promise_on_cancel(struct promise *promise, promise_done_fn *fn, void *ctx);
 
-/* The end of a promise that nobody waits for; all consume it. Its value is dropped; an error, now or
- * later, goes to the error hook (async), to the handler (dont_wait), or, now: is the result, later: to
- * the hook (ignore_result). Result: 0, -ENOMEM, -EINVAL; ignore_result: the error too. */
+/* The end of a promise that nobody waits for; all consume it. Its value is dropped; an error, now
+ * or later, goes to the error hook (async), to the handler (dont_wait), or, now: is the result,
+ * later: to the hook (ignore_result). Result: 0, -ENOMEM, -EINVAL; ignore_result: the error too. */
 WEFT_API int promise_async(struct promise *promise);
 WEFT_API int promise_dont_wait(struct promise *promise, promise_error_fn *handler, void *ctx);
 WEFT_API int promise_ignore_result(struct promise *promise);
 
-/* Where errors go that nobody handles: promise_async, promise_ignore_result, failing side callbacks.
- * Per runtime; it belongs to the application. NULL: the default, which reports the error and exits the
- * process with status 2. Result: 0, -ENOMEM or -EINVAL without a runtime. */
+/* Where errors go that nobody handles: promise_async, promise_ignore_result, failing side
+ * callbacks. Per runtime; it belongs to the application. NULL: the default, which reports the error
+ * and exits the process with status 2. Result: 0, -ENOMEM or -EINVAL without a runtime. */
 WEFT_API int promise_set_error_hook(promise_error_fn *hook, void *ctx);
 
 /* ---- Many promises ------------------------------------------------------------------------ */
 
-/* These consume one reference of each of the `count` promises (a promise listed twice needs two), and
- * copy the array. Canceling the result cancels every operand. No operands: -EINVAL, except for join
- * and all. */
+/* These consume one reference of each of the `count` promises (a promise listed twice needs two),
+ * and copy the array. Canceling the result cancels every operand. No operands: -EINVAL, except for
+ * join and all. */
 
-/* The values of several promises. It holds the promises, and they their values. The promise that all,
- * both, nchoose and npick give owns it; whoever has taken it calls promise_values_destroy. */
+/* The values of several promises. It holds the promises, and they their values. The promise that
+ * all, both, nchoose and npick give owns it; whoever has taken it calls promise_values_destroy. */
 struct promise_values {
     size_t count;
     union weft_value *value; /* `count` of them */
@@ -182,8 +188,8 @@ struct promise_values {
 };
 WEFT_API void promise_values_destroy(void *values);
 
-/* What nchoose_split gives: the values, and the promises still pending. `pending[i]` is a reference that
- * the split owns; to take it, set the entry to NULL. */
+/* What nchoose_split gives: the values, and the promises still pending. `pending[i]` is a reference
+ * that the split owns; to take it, set the entry to NULL. */
 struct promise_split {
     struct promise_values values;
     size_t pending_count;
@@ -192,7 +198,8 @@ struct promise_split {
 WEFT_API void promise_split_destroy(void *split);
 
 /* Waits for all, also after a failure. Fulfilled with 0, or rejected with the first error. */
-WEFT_API WEFT_NODISCARD struct promise *promise_join(struct promise *const promises[], size_t count);
+WEFT_API WEFT_NODISCARD struct promise *promise_join(struct promise *const promises[],
+                                                     size_t count);
 
 /* The same, fulfilled with a struct promise_values in the order of the operands. */
 WEFT_API WEFT_NODISCARD struct promise *promise_all(struct promise *const promises[], size_t count);
@@ -200,18 +207,21 @@ WEFT_API WEFT_NODISCARD struct promise *promise_both(struct promise *first, stru
 
 /* The outcome of the first to settle. If some are settled already: the first rejected one, else the
  * first fulfilled one. */
-WEFT_API WEFT_NODISCARD struct promise *promise_choose(struct promise *const promises[], size_t count);
+WEFT_API WEFT_NODISCARD struct promise *promise_choose(struct promise *const promises[],
+                                                       size_t count);
 
-/* The same, and cancels the others (the losers' callbacks run before those of the result). If some are
- * settled already: the first rejected one; else goes through the operands, canceling each until one is
- * found settled, and cancels the rest. */
-WEFT_API WEFT_NODISCARD struct promise *promise_pick(struct promise *const promises[], size_t count);
+/* The same, and cancels the others (the losers' callbacks run before those of the result). If some
+ * are settled already: the first rejected one; else goes through the operands, canceling each until
+ * one is found settled, and cancels the rest. */
+WEFT_API WEFT_NODISCARD struct promise *promise_pick(struct promise *const promises[],
+                                                     size_t count);
 
-/* When one settles: the values of all that are fulfilled by then (a struct promise_values, in order), or
- * the error of the first that is rejected. npick then cancels the others. */
+/* When one settles: the values of all that are fulfilled by then (a struct promise_values, in
+ * order), or the error of the first that is rejected. npick then cancels the others. */
 WEFT_API WEFT_NODISCARD struct promise *promise_nchoose(struct promise *const promises[],
                                                         size_t count);
-WEFT_API WEFT_NODISCARD struct promise *promise_npick(struct promise *const promises[], size_t count);
+WEFT_API WEFT_NODISCARD struct promise *promise_npick(struct promise *const promises[],
+                                                      size_t count);
 
 /* As nchoose, with the promises still pending too: a struct promise_split. */
 WEFT_API WEFT_NODISCARD struct promise *promise_nchoose_split(struct promise *const promises[],
@@ -219,10 +229,10 @@ WEFT_API WEFT_NODISCARD struct promise *promise_nchoose_split(struct promise *co
 
 /* ---- Canceling ---------------------------------------------------------------------------- */
 
-/* Asks for the tasks behind a promise to be canceled: goes from a combinator's result to its operands,
- * back to the tasks, rejects them all with -ECANCELED and then runs their callbacks. Operations in the
- * kernel are asked to end, and settle when they have. Does nothing to settled promises and to those of
- * promise_create; does not stop a computation. Borrows; NULL is fine. */
+/* Asks for the tasks behind a promise to be canceled: goes from a combinator's result to its
+ * operands, back to the tasks, rejects them all with -ECANCELED and then runs their callbacks.
+ * Operations in the kernel are asked to end, and settle when they have. Does nothing to settled
+ * promises and to those of promise_create; does not stop a computation. Borrows; NULL is fine. */
 WEFT_API void promise_cancel(struct promise *promise);
 
 /* Three wrappers, by what a cancel does. Each consumes the promise and follows its outcome.
@@ -238,16 +248,19 @@ WEFT_API WEFT_NODISCARD struct promise *promise_wrap_in_cancelable(struct promis
 
 /* ---- Pausing and sleeping ----------------------------------------------------------------- */
 
-/* A task fulfilled (with 0) after the next poll of the engine: a loop that pauses starves nobody. */
+/* A task fulfilled (with 0) after the next poll of the engine: a loop that pauses starves
+ * nobody. */
 WEFT_API WEFT_NODISCARD struct promise *promise_pause(void);
 
 /* How many promises have been paused since the last wake-up, those canceled meanwhile included. */
 WEFT_API size_t promise_paused_count(void);
 
-/* Calls notifier(paused count, ctx) at each promise_pause; NULL: nobody. Result: 0, -ENOMEM, -EINVAL. */
+/* Calls notifier(paused count, ctx) at each promise_pause; NULL: nobody. Result: 0, -ENOMEM,
+ * -EINVAL. */
 WEFT_API int promise_set_pause_notifier(promise_count_fn *notifier, void *ctx);
 
-/* Wakes the paused promises now, those paused meanwhile excepted. The runtime does so after each poll. */
+/* Wakes the paused promises now, those paused meanwhile excepted. The runtime does so after each
+ * poll. */
 WEFT_API void promise_wakeup_paused(void);
 
 /* Forgets the paused promises: they stay pending. */
@@ -274,8 +287,8 @@ WEFT_API bool promise_queue_empty(const struct promise_queue *queue);
 WEFT_API WEFT_NODISCARD struct promise *promise_queue_append(struct promise_queue *queue);
 WEFT_API WEFT_NODISCARD struct promise *promise_queue_prepend(struct promise_queue *queue);
 
-/* Takes the first task out, to be settled and given back by the caller; NULL if there is none. Settle it
- * with promise_resolve_later to hand over something that a cancel must not lose. */
+/* Takes the first task out, to be settled and given back by the caller; NULL if there is none.
+ * Settle it with promise_resolve_later to hand over something that a cancel must not lose. */
 WEFT_API struct promise *promise_queue_take(struct promise_queue *queue);
 
 /* ---- Local values and running ------------------------------------------------------------- */
@@ -285,11 +298,11 @@ WEFT_API struct promise *promise_queue_take(struct promise_queue *queue);
 WEFT_API int promise_with_value(const struct weft_key *key, void *value, void (*fn)(void *ctx),
                                 void *ctx);
 
-/* weft_run for promise style: makes a runtime, calls main(arg) on the base stack, and runs until the
- * promise it returns (consumed) has settled; the rest is then abandoned. *out (may be NULL) receives the
- * value; one with a destructor is the caller's if main's was the last reference.
- * Returns 0 or the promise's error; what weft_run returns if the runtime could not start; -EDEADLK if
- * nothing is left that could settle it. Any thread without a runtime. */
+/* weft_run for promise style: makes a runtime, calls main(arg) on the base stack, and runs until
+ * the promise it returns (consumed) has settled; the rest is then abandoned. *out (may be NULL)
+ * receives the value; one with a destructor is the caller's if main's was the last reference.
+ * Returns 0 or the promise's error; what weft_run returns if the runtime could not start; -EDEADLK
+ * if nothing is left that could settle it. Any thread without a runtime. */
 WEFT_API int promise_run(promise_thunk_fn *main, void *arg, const struct weft_options *options,
                          union weft_value *out);
 
