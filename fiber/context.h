@@ -83,6 +83,9 @@ static inline int fiber__context_jump_start(struct context *from, struct context
 }
 #endif
 
+/* Calls fn(arg) on the stack of `other`, a context that is not running, below what it has in use. */
+void fiber__context_call(struct context *other, void (*fn)(void *arg), void *arg);
+
 /* Where a new context starts; finds its entry and argument in callee-saved registers. */
 void fiber__context_start(void);
 
@@ -220,6 +223,17 @@ static inline __attribute__((always_inline)) int context_switch_start(struct con
 #endif
 }
 
+/* Whether context_call is there: it is the native switcher's, and sanitizers want whole switches. */
+#if defined(WEFT_CONTEXT_NATIVE) && !defined(WEFT__ASAN) && !defined(WEFT__TSAN)
+#define CONTEXT_HAS_CALL 1
+static inline void context_call(struct context *other, void (*fn)(void *arg), void *arg)
+{
+    fiber__context_call(other, fn, arg);
+}
+#else
+#define CONTEXT_HAS_CALL 0
+#endif
+
 /* What an entry function ends with: `return context_leave(...)`. Nobody resumes `from` again. */
 static inline struct context_next context_leave(struct context *from, struct context *to, int value)
 {
@@ -229,7 +243,7 @@ static inline struct context_next context_leave(struct context *from, struct con
 #ifdef WEFT__ASAN
     __sanitizer_start_switch_fiber(NULL, to->bottom, to->size);
 #endif
-#if defined(WEFT_CONTEXT_NATIVE) && !defined(WEFT__ASAN) && !defined(WEFT__TSAN)
+#if CONTEXT_HAS_CALL
     (void)from;
     return (struct context_next){.to = to, .value = value};
 #else

@@ -19,6 +19,32 @@ static const struct weft__layer_hooks fiber_hooks;
 
 /* ---- switching ---- */
 
+#if CONTEXT_HAS_CALL
+
+static void resume(struct weft_task *task)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
+    struct fiber *fiber = (struct fiber *)(void *)task;
+
+    rt->strand = &fiber->strand;
+    context_switch(&layer->base, &fiber->context, fiber->cancelled);
+    rt->strand = &rt->base;
+}
+
+/* The base stack is not left by a switch: the function runs below where the loop stands in resume. */
+static void call_on_base(struct weft_runtime *rt, void (*fn)(void *arg), void *arg)
+{
+    struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
+    struct weft__strand *self = rt->strand;
+
+    rt->strand = &rt->base;
+    context_call(&layer->base, fn, arg);
+    rt->strand = self;
+}
+
+#else
+
 static void resume(struct weft_task *task)
 {
     struct weft_runtime *rt = weft__rt;
@@ -51,6 +77,8 @@ static void call_on_base(struct weft_runtime *rt, void (*fn)(void *arg), void *a
     layer->caller = self;
     context_switch(&self->context, &layer->base, 0);
 }
+
+#endif
 
 static int switch_to_base(struct weft_runtime *rt, struct fiber *self)
 {

@@ -50,10 +50,12 @@ struct fiber {
 /* What the fiber layer keeps for a runtime. */
 struct fiber_layer {
     struct context base; /* the base stack, while a fiber runs */
+#if !CONTEXT_HAS_CALL
     /* a fiber's request to the base stack: run this and resume me */
     void (*call)(void *arg);
     void *call_arg;
     struct fiber *caller;
+#endif
     size_t alive;
     int default_class;
     struct stacks stacks;
