@@ -36,6 +36,9 @@ struct promise promise__einval = {
 
 /* ---- blocks ---- */
 
+#define QUARANTINE \
+    256 /* checked builds: blocks of a size that stay free, so that old handles show */
+
 static int new_slab(struct promise__state *st, size_t class)
 {
     struct promise__slab *slab = aligned_alloc(PROMISE__SLAB_SIZE, PROMISE__SLAB_SIZE);
@@ -60,17 +63,29 @@ static bool worth_tracing(const struct promise__state *st)
     return weft__unlikely(st->suspects > 1024 && st->suspects > st->live / 4);
 }
 
+static bool has_free(const struct promise__state *st, size_t class)
+{
+#if PROMISE__CHECKED_BLOCKS
+    return st->free_count[class] > QUARANTINE;
+#else
+    return st->free[class] != NULL;
+#endif
+}
+
 struct weft_link *promise__block_slow(struct promise__state *st, size_t class)
 {
     struct weft_link *block;
 
     if (st->fail && st->fail_after == 0)
         return NULL;
-    if (st->free[class] == NULL && worth_tracing(st))
+    if (!has_free(st, class) && worth_tracing(st))
         promise__collect(st);
-    block = st->free[class];
-    if (block != NULL) {
+    if (has_free(st, class)) {
+        block = st->free[class];
         st->free[class] = block->next;
+#if PROMISE__CHECKED_BLOCKS
+        st->free_count[class]--;
+#endif
         UNPOISON(block, class * 64);
     } else {
         if ((size_t)(st->fresh_end[class] - st->fresh[class]) < class * 64 &&
@@ -128,8 +143,18 @@ void promise__block_free_slow(struct promise__state *st, struct weft_link *block
 #ifndef NDEBUG
     memset((char *)block + sizeof *block, 0xdb, (size_t)block->size * 64 - sizeof *block);
 #endif
+#if PROMISE__CHECKED_BLOCKS
+    block->next = NULL;
+    if (st->free[block->size] == NULL)
+        st->free[block->size] = block;
+    else
+        st->free_last[block->size]->next = block;
+    st->free_last[block->size] = block;
+    st->free_count[block->size]++;
+#else
     block->next = st->free[block->size];
     st->free[block->size] = block;
+#endif
     POISON(block, (size_t)block->size * 64);
 }
 

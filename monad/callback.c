@@ -129,7 +129,7 @@ void promise__fire_callback(struct promise__state *st, struct promise *p,
 
 /* Attaches a callback to a pending promise, makes it for a settled one. Borrows `promise`. */
 static int attach(struct promise *promise, enum promise__kind kind, union promise__fn fn,
-                  union promise__fn other, void *ctx)
+                  union promise__fn other, void *ctx, const char *function)
 {
     struct promise__state *st = promise__state_get();
     struct promise__callback *callback;
@@ -137,7 +137,7 @@ static int attach(struct promise *promise, enum promise__kind kind, union promis
 
     if (st == NULL)
         return promise__no_state(NULL)->status;
-    if (promise == NULL || !PROMISE__VALID(st, promise))
+    if (promise == NULL || !PROMISE__VALID(st, promise, function))
         return -EINVAL;
     call = (struct side_call){st, promise__under(st, promise), kind, fn, other, ctx};
     if (promise__flags(call.x) != PROMISE__PENDING) {
@@ -166,28 +166,29 @@ static int attach(struct promise *promise, enum promise__kind kind, union promis
 
 int promise_on_success(struct promise *promise, promise_success_fn *fn, void *ctx)
 {
-    return attach(promise, PROMISE__ON_SUCCESS, FN(success, fn), NO_FN, ctx);
+    return attach(promise, PROMISE__ON_SUCCESS, FN(success, fn), NO_FN, ctx, __func__);
 }
 
 int promise_on_failure(struct promise *promise, promise_failure_fn *fn, void *ctx)
 {
-    return attach(promise, PROMISE__ON_FAILURE, FN(failure, fn), NO_FN, ctx);
+    return attach(promise, PROMISE__ON_FAILURE, FN(failure, fn), NO_FN, ctx, __func__);
 }
 
 int promise_on_termination(struct promise *promise, promise_done_fn *fn, void *ctx)
 {
-    return attach(promise, PROMISE__ON_TERMINATION, FN(done, fn), NO_FN, ctx);
+    return attach(promise, PROMISE__ON_TERMINATION, FN(done, fn), NO_FN, ctx, __func__);
 }
 
 int promise_on_any(struct promise *promise, promise_success_fn *success,
                    promise_failure_fn *failure, void *ctx)
 {
-    return attach(promise, PROMISE__ON_ANY, FN(success, success), FN(failure, failure), ctx);
+    return attach(promise, PROMISE__ON_ANY, FN(success, success), FN(failure, failure), ctx,
+                  __func__);
 }
 
 int promise_on_cancel(struct promise *promise, promise_done_fn *fn, void *ctx)
 {
-    return attach(promise, PROMISE__ON_CANCEL, FN(done, fn), NO_FN, ctx);
+    return attach(promise, PROMISE__ON_CANCEL, FN(done, fn), NO_FN, ctx, __func__);
 }
 
 int promise_async(struct promise *promise)
@@ -196,7 +197,7 @@ int promise_async(struct promise *promise)
 
     if (promise == NULL)
         promise = &promise__einval;
-    rc = attach(promise, PROMISE__TO_HOOK, NO_FN, NO_FN, NULL);
+    rc = attach(promise, PROMISE__TO_HOOK, NO_FN, NO_FN, NULL, __func__);
     promise_unref(promise);
     return rc;
 }
@@ -207,7 +208,7 @@ int promise_dont_wait(struct promise *promise, promise_error_fn *handler, void *
 
     if (promise == NULL)
         promise = &promise__einval;
-    rc = attach(promise, PROMISE__DONT_WAIT, FN(error, handler), NO_FN, ctx);
+    rc = attach(promise, PROMISE__DONT_WAIT, FN(error, handler), NO_FN, ctx, __func__);
     promise_unref(promise);
     return rc;
 }

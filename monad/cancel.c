@@ -161,7 +161,7 @@ void promise_cancel(struct promise *promise)
     struct promise__state *st = promise__tls;
     struct cancel_call call = {st, promise};
 
-    if (st == NULL || promise == NULL || !PROMISE__VALID(st, promise) ||
+    if (st == NULL || promise == NULL || !PROMISE__VALID(st, promise, __func__) ||
         !promise__pending(st, promise))
         return;
     if (weft__unlikely(st->search != NULL)) /* a cancel function cancels something else */
@@ -174,7 +174,8 @@ void promise_cancel(struct promise *promise)
 
 /* ---- wrappers ---- */
 
-static struct promise *wrap(enum promise__kind kind, struct promise *p)
+PROMISE__ENTRY struct promise *wrap(enum promise__kind kind, struct promise *p,
+                                    const char *function)
 {
     struct promise__state *st = promise__state_get();
     struct promise *x, *q;
@@ -184,7 +185,7 @@ static struct promise *wrap(enum promise__kind kind, struct promise *p)
     if (st == NULL)
         return promise__no_state(NULL);
     PROMISE__ENTER(st);
-    if (!PROMISE__VALID(st, p))
+    if (!PROMISE__VALID(st, p, function))
         return &promise__einval;
     x = promise__under(st, p);
     if (promise__flags(x) != PROMISE__PENDING)
@@ -206,15 +207,15 @@ static struct promise *wrap(enum promise__kind kind, struct promise *p)
 
 struct promise *promise_protected(struct promise *promise)
 {
-    return wrap(PROMISE__PROTECTED, promise);
+    return wrap(PROMISE__PROTECTED, promise, __func__);
 }
 
 struct promise *promise_no_cancel(struct promise *promise)
 {
-    return wrap(PROMISE__NO_CANCEL, promise);
+    return wrap(PROMISE__NO_CANCEL, promise, __func__);
 }
 
 struct promise *promise_wrap_in_cancelable(struct promise *promise)
 {
-    return wrap(PROMISE__WRAP, promise);
+    return wrap(PROMISE__WRAP, promise, __func__);
 }

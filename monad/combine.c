@@ -128,6 +128,21 @@ static void release_all(struct promise__state *st, const struct operands *from, 
             promise__release(st, operand(from, i));
 }
 
+/* False, and everything released, if an operand is no promise of this runtime; debug builds see. */
+static inline bool all_valid(struct promise__state *st, const struct operands *from,
+                             const char *function)
+{
+    for (size_t bad = 0; bad < from->count; bad++) {
+        if (PROMISE__VALID(st, operand(from, bad), function))
+            continue;
+        for (size_t i = 0; i < from->count; i++)
+            if (i != bad && PROMISE__VALID(st, operand(from, i), function))
+                promise__release(st, operand(from, i));
+        return false;
+    }
+    return true;
+}
+
 /* ---- groups ---- */
 
 static size_t group_bytes(size_t count)
@@ -326,7 +341,8 @@ static void fire_gather(struct promise__state *st, struct promise__stack *stack,
     promise__release(st, q);
 }
 
-static struct promise *gather(enum promise__op op, struct promise *const promises[], size_t count)
+PROMISE__ENTRY struct promise *gather(enum promise__op op, struct promise *const promises[],
+                                      size_t count, const char *function)
 {
     struct operands from = {promises, count};
     struct promise__state *st = promise__state_get();
@@ -338,13 +354,12 @@ static struct promise *gather(enum promise__op op, struct promise *const promise
         return promise__no_state(NULL);
     PROMISE__ENTER(st);
     if (promises == NULL && count > 0)
-        return promise_rejected(-EINVAL);
+        return PROMISE__MADE(promise_rejected(-EINVAL));
+    if (!all_valid(st, &from, function))
+        return &promise__einval;
     for (size_t i = 0; i < count; i++) {
-        struct promise *x;
+        struct promise *x = promise__under(st, operand(&from, i));
 
-        if (!PROMISE__VALID(st, operand(&from, i)))
-            return &promise__einval;
-        x = promise__under(st, operand(&from, i));
         if (promise__flags(x) == PROMISE__PENDING)
             pending = true;
         else if (promise__flags(x) == PROMISE__REJECTED && status == 0)
@@ -354,32 +369,33 @@ static struct promise *gather(enum promise__op op, struct promise *const promise
         return new_group(st, op, &from, status);
     if (status < 0 || op == PROMISE__JOIN) {
         release_all(st, &from, SIZE_MAX);
-        return status < 0 ? promise_rejected(status) : promise_fulfilled(weft_num(0));
+        return PROMISE__MADE(status < 0 ? promise_rejected(status)
+                                        : promise_fulfilled(weft_num(0)));
     }
     values = new_values(st, count);
     if (values != NULL)
         for (size_t i = 0; i < count; i++)
             add_value(values, promise__under(st, operand(&from, i)));
     release_all(st, &from, SIZE_MAX);
-    return values != NULL ? promise_fulfilled_owned(values, promise_values_destroy)
-                          : &promise__enomem;
+    return PROMISE__MADE(values != NULL ? promise_fulfilled_owned(values, promise_values_destroy)
+                                        : &promise__enomem);
 }
 
 struct promise *promise_join(struct promise *const promises[], size_t count)
 {
-    return gather(PROMISE__JOIN, promises, count);
+    return gather(PROMISE__JOIN, promises, count, __func__);
 }
 
 struct promise *promise_all(struct promise *const promises[], size_t count)
 {
-    return gather(PROMISE__ALL, promises, count);
+    return gather(PROMISE__ALL, promises, count, __func__);
 }
 
 struct promise *promise_both(struct promise *first, struct promise *second)
 {
     struct promise *const both[] = {first, second};
 
-    return gather(PROMISE__ALL, both, 2);
+    return gather(PROMISE__ALL, both, 2, __func__);
 }
 
 /* ---- races ---- */
@@ -580,7 +596,8 @@ static void race_settled(void *arg)
         call->result = look_settled(call);
 }
 
-static struct promise *race(enum promise__op op, struct promise *const promises[], size_t count)
+PROMISE__ENTRY struct promise *race(enum promise__op op, struct promise *const promises[],
+                                    size_t count, const char *function)
 {
     struct promise__state *st = promise__state_get();
     struct race_call call = {st, op, {promises, count}, SIZE_MAX, SIZE_MAX, NULL};
@@ -589,13 +606,12 @@ static struct promise *race(enum promise__op op, struct promise *const promises[
         return promise__no_state(NULL);
     PROMISE__ENTER(st);
     if (promises == NULL || count == 0)
-        return promise_rejected(-EINVAL);
+        return PROMISE__MADE(promise_rejected(-EINVAL));
+    if (!all_valid(st, &call.from, function))
+        return &promise__einval;
     for (size_t i = 0; i < count; i++) {
-        struct promise *x;
+        struct promise *x = promise__under(st, operand(&call.from, i));
 
-        if (!PROMISE__VALID(st, operand(&call.from, i)))
-            return &promise__einval;
-        x = promise__under(st, operand(&call.from, i));
         if (promise__flags(x) == PROMISE__PENDING)
             continue;
         if (call.first == SIZE_MAX)
@@ -609,30 +625,32 @@ static struct promise *race(enum promise__op op, struct promise *const promises[
         race_settled(&call);
     else
         promise__on_base(st, race_settled, &call);
+    if (op > PROMISE__PICK) /* choose and pick give an operand */
+        (void)PROMISE__MADE(call.result);
     return call.result;
 }
 
 struct promise *promise_choose(struct promise *const promises[], size_t count)
 {
-    return race(PROMISE__CHOOSE, promises, count);
+    return race(PROMISE__CHOOSE, promises, count, __func__);
 }
 
 struct promise *promise_pick(struct promise *const promises[], size_t count)
 {
-    return race(PROMISE__PICK, promises, count);
+    return race(PROMISE__PICK, promises, count, __func__);
 }
 
 struct promise *promise_nchoose(struct promise *const promises[], size_t count)
 {
-    return race(PROMISE__NCHOOSE, promises, count);
+    return race(PROMISE__NCHOOSE, promises, count, __func__);
 }
 
 struct promise *promise_npick(struct promise *const promises[], size_t count)
 {
-    return race(PROMISE__NPICK, promises, count);
+    return race(PROMISE__NPICK, promises, count, __func__);
 }
 
 struct promise *promise_nchoose_split(struct promise *const promises[], size_t count)
 {
-    return race(PROMISE__SPLIT, promises, count);
+    return race(PROMISE__SPLIT, promises, count, __func__);
 }

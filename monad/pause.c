@@ -118,7 +118,7 @@ bool promise_queue_empty(const struct promise_queue *queue)
     return first(queue) == NULL;
 }
 
-static struct promise *queue_wait(struct promise_queue *queue, bool front)
+PROMISE__ENTRY struct promise *queue_wait(struct promise_queue *queue, bool front)
 {
     struct promise__state *st = promise__state_get();
     struct promise *p;
@@ -297,9 +297,7 @@ struct promise *promise_sleep_until(weft_time at)
     p = promise__create_operation(st->rt, sizeof(struct weft_timer), stop_timer, &timer);
     if (timer == NULL)
         return p;
-#ifndef NDEBUG
-    p->where = __builtin_return_address(0);
-#endif
+    (void)PROMISE__MADE(p);
     p->link.kind = PROMISE__ALARM;
     weft_timer_init(timer, wake_sleeper);
     weft_timer_start(timer, at);
@@ -308,5 +306,5 @@ struct promise *promise_sleep_until(weft_time at)
 
 struct promise *promise_sleep(int64_t ns)
 {
-    return promise_sleep_until(weft_after(ns));
+    return PROMISE__MADE(promise_sleep_until(weft_after(ns)));
 }

@@ -10,7 +10,7 @@
 
 /* ---- making ---- */
 
-static struct promise *make(enum promise__kind kind, unsigned flags)
+PROMISE__ENTRY struct promise *make(enum promise__kind kind, unsigned flags)
 {
     struct promise__state *st = promise__state_get();
     struct promise *p;
@@ -92,8 +92,8 @@ struct promise *promise_rejected(int err)
 struct promise *promise_from_result(int64_t result)
 {
     if (result >= 0)
-        return promise_fulfilled(weft_num(result));
-    return promise_rejected(result < INT32_MIN ? -EINVAL : (int)result);
+        return PROMISE__MADE(promise_fulfilled(weft_num(result)));
+    return PROMISE__MADE(promise_rejected(result < INT32_MIN ? -EINVAL : (int)result));
 }
 
 struct promise *promise__create_operation(struct weft_runtime *rt, size_t extra,
@@ -157,7 +157,7 @@ enum promise_state promise_poll(struct promise *promise, union weft_value *value
     struct promise__state *st = promise__tls;
     struct promise *x;
 
-    if (promise == NULL || !PROMISE__VALID(st, promise)) {
+    if (promise == NULL || !PROMISE__VALID(st, promise, __func__)) {
         if (err != NULL)
             *err = -EINVAL;
         return PROMISE_REJECTED;
@@ -186,7 +186,7 @@ enum promise_state promise_state(struct promise *promise)
 
 struct promise *promise_ref(struct promise *promise)
 {
-    if (promise == NULL || !PROMISE__VALID(promise__tls, promise))
+    if (promise == NULL || !PROMISE__VALID(promise__tls, promise, __func__))
         return promise;
     promise__retain(promise);
     return promise;
@@ -197,7 +197,7 @@ void promise_unref(struct promise *promise)
     struct promise__state *st = promise__tls;
 
     /* Without a state the runtime is ending, and all promises with it. */
-    if (promise == NULL || st == NULL || !PROMISE__VALID(st, promise))
+    if (promise == NULL || st == NULL || !PROMISE__VALID(st, promise, __func__))
         return;
     if (promise->link.count > 1 && promise__flags(promise) == PROMISE__PENDING &&
         (promise->link.flags & PROMISE__ACTIVE))

@@ -182,6 +182,22 @@ struct promise__group {
     struct promise__slot slot[];
 };
 
+#if defined(__SANITIZE_ADDRESS__)
+#define PROMISE__ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PROMISE__ASAN 1
+#endif
+#endif
+#ifndef PROMISE__ASAN
+#define PROMISE__ASAN 0
+#endif
+#if PROMISE__ASAN || !defined(NDEBUG)
+#define PROMISE__CHECKED_BLOCKS 1
+#else
+#define PROMISE__CHECKED_BLOCKS 0
+#endif
+
 #define PROMISE__CLASSES 9 /* blocks of 64 * n bytes, n < 9; larger ones are the system's */
 
 struct promise__slab;
@@ -207,8 +223,13 @@ struct promise__state {
     struct promise__stack *search;            /* a search is on: what is settled goes there */
     uint64_t epoch;
     size_t fail_after; /* blocks that may still be had */
-    size_t suspects;   /* references dropped that may have left a circle */
-    size_t collected;  /* blocks that tracing has freed in all */
+#if PROMISE__CHECKED_BLOCKS
+    struct weft_link
+        *free_last[PROMISE__CLASSES]; /* oldest first, so that use after release shows */
+    size_t free_count[PROMISE__CLASSES];
+#endif
+    size_t suspects;  /* references dropped that may have left a circle */
+    size_t collected; /* blocks that tracing has freed in all */
     struct promise__slab *slabs;
     struct promise__large *large;
     char *fresh[PROMISE__CLASSES], *fresh_end[PROMISE__CLASSES];
@@ -242,13 +263,25 @@ static inline struct promise__state *promise__state_get(void)
 }
 
 #ifdef NDEBUG
-#define PROMISE__ENTER(st)    ((void)0)
-#define PROMISE__VALID(st, p) (true)
+#define PROMISE__ENTRY                  static
+#define PROMISE__ENTER(st)              ((void)0)
+#define PROMISE__MADE(p)                (p)
+#define PROMISE__VALID(st, p, function) ((void)(function), true)
 #else
-/* Remember who calls; refuse promises that are freed or another runtime's. */
+/* Remember who calls; refuse promises that are freed or another runtime's. What public functions
+ * share is inlined into them, or they would be the callers. */
+#define PROMISE__ENTRY static inline __attribute__((always_inline))
 #define PROMISE__ENTER(st) \
     ((st) != NULL ? (void)((st)->where = __builtin_return_address(0)) : (void)0)
-#define PROMISE__VALID(st, p) promise__valid((st), (p), __func__)
+#define PROMISE__VALID(st, p, function) promise__valid((st), (p), (function))
+/* The caller also made `p`, through another public function. */
+#define PROMISE__MADE(p)                promise__made((p), __builtin_return_address(0))
+static inline struct promise *promise__made(struct promise *p, const void *where)
+{
+    if (!(p->link.flags & PROMISE__STATIC))
+        p->where = where;
+    return p;
+}
 bool promise__valid(struct promise__state *st, const struct promise *p, const char *function);
 #endif
 
@@ -257,22 +290,6 @@ bool promise__valid(struct promise__state *st, const struct promise *p, const ch
 struct weft_link *promise__block_slow(struct promise__state *st, size_t class);
 void *promise__block_sized(struct promise__state *st, size_t size);
 void promise__block_free_slow(struct promise__state *st, struct weft_link *block);
-
-#if defined(__SANITIZE_ADDRESS__)
-#define PROMISE__ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define PROMISE__ASAN 1
-#endif
-#endif
-#ifndef PROMISE__ASAN
-#define PROMISE__ASAN 0
-#endif
-#if PROMISE__ASAN || !defined(NDEBUG)
-#define PROMISE__CHECKED_BLOCKS 1
-#else
-#define PROMISE__CHECKED_BLOCKS 0
-#endif
 
 #define PROMISE__CLASS(size) (((size) + 63) / 64)
 
@@ -544,7 +561,7 @@ void promise__run(struct promise__state *st, struct promise__stack *stack);
 void promise__become(struct promise__state *st, struct promise__stack *stack, struct promise *q,
                      struct promise *r);
 
-/* Calls fn(arg) on the base stack with the running strand's local values. */
+/* Calls fn(arg) on the base stack with the running strand's local values, which it may change. */
 void promise__on_base(struct promise__state *st, void (*fn)(void *arg), void *arg);
 
 /* Puts `storage`, a reference, in force on the base stack. */

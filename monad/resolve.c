@@ -112,7 +112,7 @@ void promise__become(struct promise__state *st, struct promise__stack *stack, st
 {
     struct promise *outer = promise__under(st, q), *inner;
 
-    if (weft__unlikely(r == NULL || !PROMISE__VALID(st, r)))
+    if (weft__unlikely(r == NULL || !PROMISE__VALID(st, r, "the result of a callback")))
         r = &promise__einval;
     inner = promise__under(st, r);
     if (inner != outer && promise__flags(outer) == PROMISE__PENDING) {
@@ -166,7 +166,7 @@ static inline void start(struct promise__state *st, struct promise *p)
     (void)st;
     p->link.flags |= PROMISE__STARTED;
     if (weft__unlikely(p->link.flags & PROMISE__CANCELERS) && p->waiters != NULL &&
-        p->status == -ECANCELED && promise__flags(p) == PROMISE__REJECTED)
+        promise__flags(p) == PROMISE__REJECTED && p->status == -ECANCELED)
         cancelers_first(p);
 }
 
@@ -263,26 +263,34 @@ void promise__run(struct promise__state *st, struct promise__stack *stack)
 }
 
 struct base_call {
-    struct promise__state *st;
+    struct weft_runtime *rt;
+    struct weft__strand *caller;
     void (*fn)(void *arg);
     void *arg;
-    struct weft__storage *storage;
 };
+
+/* Both ways: a callback made at once is a part of its caller, so what it binds stays bound there, as
+ * it does when the caller is on the base stack itself. */
+static void swap_storage(struct base_call *call)
+{
+    struct weft__storage *storage = call->rt->base.storage;
+
+    call->rt->base.storage = call->caller->storage;
+    call->caller->storage = storage;
+}
 
 static void on_base(void *arg)
 {
     struct base_call *call = arg;
-    struct weft_runtime *rt = call->st->rt;
-    struct weft__storage *saved = rt->base.storage;
 
-    rt->base.storage = call->storage;
+    swap_storage(call);
     call->fn(call->arg);
-    promise__set_storage(call->st, saved);
+    swap_storage(call);
 }
 
 void promise__on_base(struct promise__state *st, void (*fn)(void *arg), void *arg)
 {
-    struct base_call call = {st, fn, arg, weft__storage_ref(st->rt->strand->storage)};
+    struct base_call call = {st->rt, st->rt->strand, fn, arg};
 
     weft__on_base(st->rt, on_base, &call);
 }
@@ -301,13 +309,17 @@ static void run_call(void *arg)
     promise__run(call->st, call->stack);
 }
 
+/* The last one woken may release `p`: the caller need not have a reference, if all waiters do. */
 static void wake_all(struct promise *p)
 {
-    while (p->waiters != NULL) {
-        struct weft_waiter *waiter = (struct weft_waiter *)(void *)promise__list_pop(p);
+    struct weft_waiter *waiter;
+    bool last;
 
+    do {
+        waiter = (struct weft_waiter *)(void *)promise__list_pop(p);
+        last = p->waiters == NULL;
         waiter->wake(waiter);
-    }
+    } while (!last);
 }
 
 /* The waiters of `p`, just settled; `p` is held by the caller. */
@@ -373,7 +385,7 @@ static inline int resolve(struct promise *p, int status, union weft_value value,
     struct promise__state *st = promise__tls;
     struct promise *x;
 
-    if (weft__unlikely(st == NULL || p == NULL || !PROMISE__VALID(st, p)))
+    if (weft__unlikely(st == NULL || p == NULL || !PROMISE__VALID(st, p, function)))
         return -EINVAL;
     if (weft__unlikely(!(p->link.flags & PROMISE__RESOLVER)))
         return not_resolvable(st, p, function);

@@ -100,7 +100,7 @@ static __attribute__((noinline)) struct promise *call_from_fiber(struct call cal
 
 /* The handle to go on with, and the state, for an operation on `p`; false: it has failed
  * already. */
-static inline bool enter(struct promise__state **st, struct promise **p)
+static inline bool enter(struct promise__state **st, struct promise **p, const char *function)
 {
     *st = promise__tls;
     if (weft__unlikely(*p == NULL))
@@ -110,7 +110,7 @@ static inline bool enter(struct promise__state **st, struct promise **p)
         if (*st == NULL)
             return false;
     }
-    return PROMISE__VALID(*st, *p);
+    return PROMISE__VALID(*st, *p, function);
 }
 
 #define FN(member, f) ((union promise__fn){.member = (f)})
@@ -123,7 +123,7 @@ static __attribute__((noinline)) struct promise *bind(struct promise *promise, p
     struct promise__state *st;
     struct promise *x;
 
-    if (weft__unlikely(!enter(&st, &promise)))
+    if (weft__unlikely(!enter(&st, &promise, "promise_bind")))
         return &promise__einval;
     x = promise__under(st, promise);
     switch (promise__flags(x)) {
@@ -160,7 +160,7 @@ struct promise *promise_map(struct promise *promise, promise_map_fn *fn, void *c
     struct promise__state *st;
     struct promise *x;
 
-    if (weft__unlikely(!enter(&st, &promise)))
+    if (weft__unlikely(!enter(&st, &promise, __func__)))
         return &promise__einval;
     PROMISE__ENTER(st);
     x = promise__under(st, promise);
@@ -168,7 +168,8 @@ struct promise *promise_map(struct promise *promise, promise_map_fn *fn, void *c
     case PROMISE__FULFILLED: {
         struct call call = {st, PROMISE__MAP, promise, NULL, FN(map, fn), {NULL}, ctx};
 
-        return weft__likely(weft__is_base(st->rt)) ? run_call(&call) : call_from_fiber(call);
+        return PROMISE__MADE(weft__likely(weft__is_base(st->rt)) ? run_call(&call)
+                                                                 : call_from_fiber(call));
     }
     case PROMISE__REJECTED:
         return promise;
@@ -183,7 +184,7 @@ struct promise *promise_catch(struct promise *promise, promise_catch_fn *handler
     struct promise *x;
     int status;
 
-    if (weft__unlikely(!enter(&st, &promise)))
+    if (weft__unlikely(!enter(&st, &promise, __func__)))
         return &promise__einval;
     PROMISE__ENTER(st);
     x = promise__under(st, promise);
@@ -208,7 +209,7 @@ struct promise *promise_try_bind(struct promise *promise, promise_bind_fn *fn,
     struct promise__callback *pair;
     struct promise *x, *q;
 
-    if (weft__unlikely(!enter(&st, &promise)))
+    if (weft__unlikely(!enter(&st, &promise, __func__)))
         return &promise__einval;
     PROMISE__ENTER(st);
     x = promise__under(st, promise);
@@ -237,7 +238,7 @@ struct promise *promise_finalize(struct promise *promise, promise_thunk_fn *clea
     struct promise__state *st;
     struct promise *x;
 
-    if (weft__unlikely(!enter(&st, &promise)))
+    if (weft__unlikely(!enter(&st, &promise, __func__)))
         return &promise__einval;
     PROMISE__ENTER(st);
     x = promise__under(st, promise);

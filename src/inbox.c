@@ -120,6 +120,7 @@ bool weft__inbox_run(struct weft_inbox *inbox)
         task = list;
         list = task->next;
         task->run(task);
+        weft__forget_locals(weft__rt);
     }
     return true;
 }

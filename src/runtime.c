@@ -133,16 +133,8 @@ static void run_after_poll(struct weft_runtime *rt)
         struct weft_task *next = task->next;
 
         task->run(task);
+        weft__forget_locals(rt);
         task = next;
-    }
-}
-
-/* What weft_set bound in a callback lasts until it returns. */
-static inline void forget_locals(struct weft_runtime *rt)
-{
-    if (weft__unlikely(rt->base.storage != NULL)) {
-        weft__storage_drop(rt->base.storage);
-        rt->base.storage = NULL;
     }
 }
 
@@ -152,7 +144,7 @@ static void run_pass(struct weft_runtime *rt)
         struct weft_task *task = (struct weft_task *)(*rt->head++ & ~WEFT__TAGS);
 
         task->run(task);
-        forget_locals(rt);
+        weft__forget_locals(rt);
     }
 }
 
@@ -204,7 +196,6 @@ static int poll_engine(struct weft_runtime *rt, weft_time limit)
     if (rt->timers != NULL)
         weft__timers_fire(rt, weft_now());
     run_after_poll(rt);
-    forget_locals(rt);
     return rc;
 }
 
@@ -310,7 +301,7 @@ static int drain(struct weft_runtime *rt)
     for (int i = 1; i < WEFT__LAYER_COUNT; i++)
         if (rt->hooks[i] != NULL && rt->hooks[i]->stop != NULL)
             rt->hooks[i]->stop(rt);
-    rt->timers = NULL;
+    /* No timer fires any more, but an operation's last completion may still stop its own. */
     rt->after_poll = NULL;
     rt->after_poll_tail = &rt->after_poll;
     while (rc >= 0) {

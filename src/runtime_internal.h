@@ -198,6 +198,15 @@ static inline void weft__storage_unref(struct weft__storage *s)
         weft__storage_drop(s);
 }
 
+/* What weft_set bound in a callback lasts until it returns: the loop forgets it after each. */
+static inline void weft__forget_locals(struct weft_runtime *rt)
+{
+    if (weft__unlikely(rt->base.storage != NULL)) {
+        weft__storage_drop(rt->base.storage);
+        rt->base.storage = NULL;
+    }
+}
+
 void *weft__storage_get(const struct weft__storage *s, const struct weft_key *key);
 
 /* A new storage with `key` bound to `value` (NULL: absent) above `s`; takes no reference of the

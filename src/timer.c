@@ -121,6 +121,7 @@ void weft__timers_fire(struct weft_runtime *rt, weft_time now)
 
         weft__timer_stop(rt, timer);
         timer->fire(timer);
+        weft__forget_locals(rt);
     }
     rt->firing = -1;
 }

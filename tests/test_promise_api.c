@@ -35,17 +35,45 @@ PROMISE_TEST(api, create_task)
     promise_unref(p);
 }
 
-PROMISE_TEST(api, fulfilled_and_rejected)
+PROMISE_TEST(api, fulfilled)
 {
-    struct promise *p = promise_fulfilled(weft_num(1)), *q = promise_rejected(-EIO);
-    struct promise *odd = promise_rejected(5);
+    struct promise *p = promise_fulfilled(weft_num(1));
 
     cr_value(p, 1);
-    cr_rejected(q, -EIO);
+    promise_unref(p);
+}
+
+PROMISE_TEST(api, rejected)
+{
+    struct promise *p = promise_rejected(-EIO), *odd = promise_rejected(5);
+
+    cr_rejected(p, -EIO);
     cr_rejected(odd, -EINVAL);
     promise_unref(p);
-    promise_unref(q);
     promise_unref(odd);
+}
+
+static void count_destroyed(void *ptr)
+{
+    ++*(int *)ptr;
+}
+
+PROMISE_TEST(api, fulfilled_owned)
+{
+    int destroyed = 0;
+    union weft_value value;
+    struct promise *p = promise_fulfilled_owned(&destroyed, count_destroyed);
+
+    cr_assert_eq(promise_poll(p, &value, NULL), PROMISE_FULFILLED);
+    cr_assert_eq(value.ptr, &destroyed);
+    cr_assert_eq(destroyed, 0);
+    promise_unref(p);
+    cr_assert_eq(destroyed, 1);
+    promise_unref(promise_fulfilled_owned(&destroyed, NULL));
+    promise__fail_after(0);
+    promise_unref(promise_fulfilled_owned(&destroyed, count_destroyed));
+    promise__fail_after(SIZE_MAX);
+    cr_assert_eq(destroyed, 2);
 }
 
 PROMISE_TEST(api, from_result)
@@ -58,7 +86,21 @@ PROMISE_TEST(api, from_result)
     promise_unref(q);
 }
 
-PROMISE_TEST(api, state_and_poll)
+PROMISE_TEST(api, state)
+{
+    struct promise *p = promise_create();
+
+    cr_assert_eq(promise_state(p), PROMISE_PENDING);
+    promise_resolve(p, weft_num(1));
+    cr_assert_eq(promise_state(p), PROMISE_FULFILLED);
+    promise_unref(p);
+    p = promise_rejected(-EIO);
+    cr_assert_eq(promise_state(p), PROMISE_REJECTED);
+    cr_assert_eq(promise_state(NULL), PROMISE_REJECTED);
+    promise_unref(p);
+}
+
+PROMISE_TEST(api, poll)
 {
     struct promise *p = promise_create();
     union weft_value value = weft_num(9);
@@ -69,11 +111,17 @@ PROMISE_TEST(api, state_and_poll)
     promise_reject(p, -EIO);
     cr_assert_eq(promise_poll(p, &value, &err), PROMISE_REJECTED);
     cr_assert_eq(err, -EIO);
-    cr_assert_eq(promise_state(NULL), PROMISE_REJECTED);
+    cr_assert_eq(promise_poll(NULL, &value, &err), PROMISE_REJECTED);
+    cr_assert_eq(err, -EINVAL);
+    promise_unref(p);
+    p = promise_fulfilled(weft_num(4));
+    cr_assert_eq(promise_poll(p, NULL, NULL), PROMISE_FULFILLED);
+    cr_assert_eq(promise_poll(p, &value, &err), PROMISE_FULFILLED);
+    cr_assert_eq(value.num, 4);
     promise_unref(p);
 }
 
-PROMISE_TEST(api, ref_and_unref)
+PROMISE_TEST(api, ref)
 {
     struct promise *p = promise_create();
 
@@ -81,38 +129,132 @@ PROMISE_TEST(api, ref_and_unref)
     promise_unref(p);
     cr_pending(p);
     promise_unref(p);
-    promise_unref(NULL);
     cr_assert_null(promise_ref(NULL));
 }
 
-PROMISE_TEST(api, resolve_and_reject)
+PROMISE_TEST(api, unref)
+{
+    struct promise *p = promise_create();
+
+    promise_unref(promise_bind(promise_ref(p), tell_bind, "never"));
+    cr_assert_eq(promise__live(), 2);
+    promise_unref(p);
+    cr_assert_eq(promise__live(), 0);
+    promise_unref(NULL);
+}
+
+PROMISE_TEST(api, resolve)
 {
     struct promise *p = promise_create(), *q = promise_create_task();
 
-    cr_assert_eq(promise_reject(p, 0), -EINVAL);
-    cr_assert_eq(promise_reject(p, -EIO), 0);
+    promise_on_success(p, tell_success, "p");
+    cr_assert_eq(promise_resolve(p, weft_num(1)), 0);
+    told("p(1) ");
     cr_assert_eq(promise_resolve(p, weft_num(0)), -EALREADY);
     promise_cancel(q);
     cr_assert_eq(promise_resolve(q, weft_num(0)), 0); /* canceled: silently nothing */
-    cr_assert_eq(promise_reject(q, -EIO), 0);
     cr_rejected(q, -ECANCELED);
     cr_assert_eq(promise_resolve(NULL, weft_num(0)), -EINVAL);
     promise_unref(p);
     promise_unref(q);
 }
 
-PROMISE_TEST(api, resolve_later_and_reject_later)
+PROMISE_TEST(api, reject)
 {
     struct promise *p = promise_create(), *q = promise_create_task();
 
-    cr_assert_eq(promise_resolve_later(p, weft_num(1)), 0);
-    cr_assert_eq(promise_resolve_later(p, weft_num(1)), -EALREADY);
-    cr_assert_eq(promise_reject_later(p, -EIO), -EALREADY);
-    cr_assert_eq(promise_reject_later(q, 1), -EINVAL);
-    cr_assert_eq(promise_reject_later(q, -EIO), 0);
-    cr_rejected(q, -EIO);
+    promise_on_failure(p, tell_failure, "p");
+    cr_assert_eq(promise_reject(p, 0), -EINVAL);
+    cr_assert_eq(promise_reject(p, -EIO), 0);
+    told("p!-5 ");
+    cr_assert_eq(promise_reject(p, -EPERM), -EALREADY);
+    promise_cancel(q);
+    cr_assert_eq(promise_reject(q, -EIO), 0);
+    cr_rejected(q, -ECANCELED);
+    cr_assert_eq(promise_reject(NULL, -EIO), -EINVAL);
     promise_unref(p);
     promise_unref(q);
+}
+
+/* Both take the value if they settle the promise, or it was canceled, and leave it if not. */
+static void owned(int (*resolve)(struct promise *promise, void *ptr, void (*destroy)(void *ptr)))
+{
+    int destroyed = 0;
+    struct promise *p = promise_create(), *q = promise_create_task();
+
+    cr_assert_eq(resolve(p, &destroyed, count_destroyed), 0);
+    cr_assert_eq(resolve(p, &destroyed, count_destroyed), -EALREADY);
+    cr_assert_eq(destroyed, 0);
+    promise_unref(p);
+    cr_assert_eq(destroyed, 1);
+    promise_cancel(q);
+    cr_assert_eq(resolve(q, &destroyed, count_destroyed), 0);
+    cr_assert_eq(destroyed, 2);
+    cr_assert_eq(resolve(NULL, &destroyed, count_destroyed), -EINVAL);
+    cr_assert_eq(destroyed, 2);
+    promise_unref(q);
+}
+
+PROMISE_TEST(api, resolve_owned)
+{
+    owned(promise_resolve_owned);
+}
+
+PROMISE_TEST(api, resolve_later_owned)
+{
+    owned(promise_resolve_later_owned);
+}
+
+struct later {
+    struct promise *p;
+    bool reject;
+};
+
+static int settle_later(void *ctx)
+{
+    struct later *later = ctx;
+    int rc = later->reject ? promise_reject_later(later->p, -EIO)
+                           : promise_resolve_later(later->p, weft_num(2));
+
+    say("%d:%s ", rc, is_pending(later->p) ? "?" : "settled");
+    return 0;
+}
+
+/* At once at the top, after everything else in a callback. */
+static void later(bool reject)
+{
+    struct later of = {promise_create(), reject};
+    struct promise *trigger = promise_create();
+
+    promise_on_termination(of.p, tell_done, "p");
+    promise_on_termination(trigger, tell_done, "sibling");
+    promise_on_termination(trigger, settle_later, &of);
+    promise_resolve(trigger, weft_num(0));
+    told("0:settled sibling p ");
+    promise_unref(of.p);
+    of.p = promise_create();
+    promise_on_termination(of.p, tell_done, "p");
+    settle_later(&of);
+    settle_later(&of);
+    told("p 0:settled -114:settled ");
+    promise_unref(of.p);
+    promise_unref(trigger);
+}
+
+PROMISE_TEST(api, resolve_later)
+{
+    later(false);
+    cr_assert_eq(promise_resolve_later(NULL, weft_num(0)), -EINVAL);
+}
+
+PROMISE_TEST(api, reject_later)
+{
+    struct promise *p = promise_create();
+
+    later(true);
+    cr_assert_eq(promise_reject_later(p, 1), -EINVAL);
+    cr_pending(p);
+    promise_unref(p);
 }
 
 PROMISE_TEST(api, only_resolvers_settle)
@@ -200,7 +342,7 @@ PROMISE_TEST(api, map)
     promise_unref(r);
 }
 
-PROMISE_TEST(api, catch_)
+PROMISE_TEST(api, catch)
 {
     struct promise *p, *q = promise_create();
 
@@ -288,6 +430,87 @@ static int fail_done(void *ctx)
     return -ECHILD;
 }
 
+/* ok, bad, canceled: settled before, or with `when` after, the callback is attached. */
+static void side(void (*attach)(struct promise *p), const char *at_once, const char *later)
+{
+    for (int when = 0; when < 2; when++) {
+        struct promise *list[3];
+
+        for (int i = 0; i < 3; i++) {
+            list[i] = promise_create();
+            if (when == 1)
+                attach(list[i]);
+            if (i == 0)
+                promise_resolve(list[i], weft_num(1));
+            else
+                promise_reject(list[i], i == 1 ? -EIO : -ECANCELED);
+            if (when == 0)
+                attach(list[i]);
+            say("| ");
+            promise_unref(list[i]);
+        }
+        told(when == 0 ? at_once : later);
+    }
+}
+
+static void attach_success(struct promise *p)
+{
+    cr_assert_eq(promise_on_success(p, tell_success, "s"), 0);
+}
+
+PROMISE_TEST(api, on_success)
+{
+    side(attach_success, "s(1) | | | ", "s(1) | | | ");
+    cr_assert_eq(promise_on_success(NULL, tell_success, ""), -EINVAL);
+}
+
+static void attach_failure(struct promise *p)
+{
+    cr_assert_eq(promise_on_failure(p, tell_failure, "f"), 0);
+}
+
+PROMISE_TEST(api, on_failure)
+{
+    side(attach_failure, "| f!-5 | f!-125 | ", "| f!-5 | f!-125 | ");
+    cr_assert_eq(promise_on_failure(NULL, tell_failure, ""), -EINVAL);
+}
+
+static void attach_termination(struct promise *p)
+{
+    cr_assert_eq(promise_on_termination(p, tell_done, "t"), 0);
+}
+
+PROMISE_TEST(api, on_termination)
+{
+    side(attach_termination, "t | t | t | ", "t | t | t | ");
+    cr_assert_eq(promise_on_termination(NULL, tell_done, ""), -EINVAL);
+}
+
+static void attach_any(struct promise *p)
+{
+    cr_assert_eq(promise_on_any(p, tell_success, tell_failure, "a"), 0);
+    cr_assert_eq(promise_on_any(p, NULL, NULL, NULL), 0); /* NULL functions are skipped */
+}
+
+PROMISE_TEST(api, on_any)
+{
+    side(attach_any, "a(1) | a!-5 | a!-125 | ", "a(1) | a!-5 | a!-125 | ");
+    cr_assert_eq(promise_on_any(NULL, tell_success, tell_failure, ""), -EINVAL);
+}
+
+static void attach_cancel(struct promise *p)
+{
+    promise_on_termination(p, tell_done, "t");
+    cr_assert_eq(promise_on_cancel(p, tell_done, "c"), 0);
+    promise_on_termination(p, tell_done, "t");
+}
+
+PROMISE_TEST(api, on_cancel)
+{
+    side(attach_cancel, "t t | t t | t c t | ", "t t | t t | c t t | ");
+    cr_assert_eq(promise_on_cancel(NULL, tell_done, ""), -EINVAL);
+}
+
 PROMISE_TEST(api, on_callbacks_at_once)
 {
     struct promise *ok = promise_fulfilled(weft_num(1)), *bad = promise_rejected(-EIO);
@@ -327,11 +550,11 @@ PROMISE_TEST(api, on_callbacks_later)
         promise_unref(list[i]);
 }
 
-PROMISE_TEST(api, error_hook)
+PROMISE_TEST(api, set_error_hook)
 {
     struct promise *p = promise_create();
 
-    promise_set_error_hook(tell_error, "hook");
+    cr_assert_eq(promise_set_error_hook(tell_error, "hook"), 0);
     promise_on_termination(p, fail_done, NULL);
     promise_resolve(p, weft_num(0));
     promise_on_termination(p, fail_done, NULL);
@@ -405,7 +628,7 @@ Test(api, default_error_hook)
 
 /* ---- many ---- */
 
-PROMISE_TEST(api, all_and_both)
+PROMISE_TEST(api, all)
 {
     struct promise *p[3] = {promise_create(), promise_fulfilled(weft_num(2)), promise_create()};
     struct promise *q;
@@ -423,6 +646,26 @@ PROMISE_TEST(api, all_and_both)
         promise_unref(p[i]);
     }
     promise_unref(q);
+    q = promise_all(NULL, 1);
+    cr_rejected(q, -EINVAL);
+    promise_unref(q);
+}
+
+PROMISE_TEST(api, both)
+{
+    struct promise *p = promise_create();
+    struct promise *q = promise_both(promise_fulfilled(weft_num(1)), promise_ref(p));
+    const struct promise_values *pair;
+
+    cr_pending(q);
+    promise_resolve(p, weft_num(2));
+    pair = (const void *)(intptr_t)value_of_promise(q);
+    cr_assert_eq(pair->count, 2);
+    cr_assert_eq(pair->value[0].num, 1);
+    cr_assert_eq(pair->value[1].num, 2);
+    cr_assert_eq(pair->source[1], p);
+    promise_unref(q);
+    promise_unref(p);
     q = promise_both(promise_fulfilled(weft_num(1)), NULL);
     cr_rejected(q, -EINVAL);
     promise_unref(q);
@@ -461,6 +704,138 @@ PROMISE_TEST(api, one_promise_twice)
         promise_unref(q);
         promise_unref(p);
     }
+}
+
+typedef struct promise *race_fn(struct promise *const[], size_t);
+
+static struct promise *race2(race_fn *race, struct promise *a, struct promise *b)
+{
+    struct promise *const list[] = {promise_ref(a), promise_ref(b)};
+
+    return race(list, 2);
+}
+
+/* b wins; afterwards a is canceled or not. The result is the caller's. */
+static struct promise *won(race_fn *race, bool cancels)
+{
+    struct promise *a = promise_create_task(), *b = promise_create(), *q = race2(race, a, b);
+
+    cr_pending(q);
+    promise_resolve(b, weft_num(6));
+    cr_assert_eq(is_pending(a), !cancels);
+    promise_unref(a);
+    promise_unref(b);
+    return q;
+}
+
+static void fails_with(struct promise *q, int err)
+{
+    cr_rejected(q, err);
+    promise_unref(q);
+}
+
+/* A rejected operand, here the second, and no operands. */
+static void lost(race_fn *race)
+{
+    struct promise *ok = promise_fulfilled(weft_num(1)), *bad = promise_rejected(-EIO);
+
+    fails_with(race2(race, ok, bad), -EIO);
+    fails_with(race2(race, ok, NULL), -EINVAL);
+    fails_with(race(NULL, 0), -EINVAL);
+    fails_with(race(NULL, 2), -EINVAL);
+    promise_unref(ok);
+    promise_unref(bad);
+}
+
+PROMISE_TEST(api, choose)
+{
+    struct promise *q = won(promise_choose, false);
+
+    cr_value(q, 6);
+    promise_unref(q);
+    lost(promise_choose);
+}
+
+PROMISE_TEST(api, pick)
+{
+    struct promise *q = won(promise_pick, true);
+
+    cr_value(q, 6);
+    promise_unref(q);
+    lost(promise_pick);
+}
+
+static void one_value(struct promise *q)
+{
+    const struct promise_values *values = (const void *)(intptr_t)value_of_promise(q);
+
+    cr_assert_eq(values->count, 1);
+    cr_assert_eq(values->value[0].num, 6);
+    promise_unref(q);
+}
+
+PROMISE_TEST(api, nchoose)
+{
+    one_value(won(promise_nchoose, false));
+    lost(promise_nchoose);
+}
+
+PROMISE_TEST(api, npick)
+{
+    one_value(won(promise_npick, true));
+    lost(promise_npick);
+}
+
+PROMISE_TEST(api, nchoose_split)
+{
+    struct promise *q = won(promise_nchoose_split, false);
+    const struct promise_split *split = (const void *)(intptr_t)value_of_promise(q);
+
+    cr_assert_eq(split->values.count, 1);
+    cr_assert_eq(split->values.value[0].num, 6);
+    cr_assert_eq(split->pending_count, 1);
+    cr_pending(split->pending[0]);
+    promise_unref(q);
+    lost(promise_nchoose_split);
+}
+
+static int keep_value(union weft_value value, void *ctx, union weft_value *out)
+{
+    *(void **)ctx = value.ptr; /* the last reference: it is ours now */
+    *out = weft_num(0);
+    return 0;
+}
+
+PROMISE_TEST(api, values_destroy)
+{
+    struct promise *p = promise_create(), *list[] = {promise_ref(p)};
+    void *values = NULL;
+    struct promise *q;
+
+    promise_resolve(p, weft_num(1));
+    q = promise_map(promise_all(list, 1), keep_value, &values);
+    promise_unref(q);
+    cr_assert_eq(p->link.count, 2);
+    promise_values_destroy(values);
+    cr_assert_eq(p->link.count, 1);
+    promise_values_destroy(NULL);
+    promise_unref(p);
+}
+
+PROMISE_TEST(api, split_destroy)
+{
+    struct promise *p = promise_create(), *left = promise_create();
+    struct promise *list[] = {promise_ref(p), promise_ref(left)};
+    void *split = NULL;
+
+    promise_resolve(p, weft_num(1));
+    promise_unref(promise_map(promise_nchoose_split(list, 2), keep_value, &split));
+    cr_assert_eq(p->link.count + left->link.count, 4);
+    promise_split_destroy(split);
+    cr_assert_eq(p->link.count + left->link.count, 2);
+    promise_split_destroy(NULL);
+    promise_unref(p);
+    promise_unref(left);
 }
 
 PROMISE_TEST(api, choose_and_nchoose_split_at_the_call)
@@ -545,7 +920,127 @@ PROMISE_TEST(api, protected_canceled_with_its_original)
     promise_unref(r);
 }
 
+/* The table of the three wrappers. */
+static void wrapper(struct promise *(*wrap)(struct promise *promise), bool rejects, bool reaches)
+{
+    struct promise *p = promise_create_task(), *q = wrap(promise_ref(p));
+
+    promise_cancel(q);
+    cr_assert_eq(is_pending(q), !rejects);
+    cr_assert_eq(is_pending(p), !reaches);
+    promise_unref(q);
+    q = wrap(promise_ref(p));
+    promise_resolve(p, weft_num(1));
+    if (!reaches)
+        cr_value(q, 1);
+    promise_unref(p);
+    promise_unref(q);
+    q = wrap(NULL);
+    cr_rejected(q, -EINVAL);
+}
+
+PROMISE_TEST(api, protected)
+{
+    wrapper(promise_protected, true, false);
+}
+
+PROMISE_TEST(api, no_cancel)
+{
+    wrapper(promise_no_cancel, false, false);
+}
+
+PROMISE_TEST(api, wrap_in_cancelable)
+{
+    wrapper(promise_wrap_in_cancelable, true, true);
+}
+
 /* ---- queues ---- */
+
+PROMISE_TEST(api, queue_init)
+{
+    struct promise_queue queue;
+
+    memset(&queue, 0xff, sizeof queue);
+    promise_queue_init(&queue);
+    cr_assert(promise_queue_empty(&queue));
+    promise_queue_finish(&queue);
+}
+
+PROMISE_TEST(api, queue_finish)
+{
+    struct promise_queue queue;
+    struct promise *p;
+
+    promise_queue_init(&queue);
+    p = promise_queue_append(&queue);
+    promise_queue_finish(&queue);
+    cr_assert(promise_queue_empty(&queue));
+    cr_pending(p);
+    cr_assert_eq(p->link.count, 1);
+    promise_unref(p);
+}
+
+PROMISE_TEST(api, queue_empty)
+{
+    struct promise_queue queue;
+    struct promise *p;
+
+    promise_queue_init(&queue);
+    cr_assert(promise_queue_empty(&queue));
+    p = promise_queue_append(&queue);
+    cr_assert(!promise_queue_empty(&queue));
+    promise_cancel(p);
+    cr_assert(promise_queue_empty(&queue));
+    promise_unref(p);
+}
+
+PROMISE_TEST(api, queue_append)
+{
+    struct promise_queue queue;
+    struct promise *a, *b, *none = promise_queue_append(NULL);
+
+    cr_rejected(none, -EINVAL);
+    promise_queue_init(&queue);
+    a = promise_queue_append(&queue);
+    b = promise_queue_append(&queue);
+    cr_assert_eq(promise_resolve(a, weft_num(1)), 0); /* settled, it leaves too */
+    cr_assert_eq(promise_queue_take(&queue), b);
+    promise_unref(a);
+    promise_unref(b);
+    promise_unref(b);
+}
+
+PROMISE_TEST(api, queue_prepend)
+{
+    struct promise_queue queue;
+    struct promise *a, *b;
+
+    promise_queue_init(&queue);
+    a = promise_queue_append(&queue);
+    b = promise_queue_prepend(&queue);
+    cr_assert_eq(promise_queue_take(&queue), b);
+    promise_queue_finish(&queue);
+    promise_unref(a);
+    promise_unref(b);
+    promise_unref(b);
+}
+
+PROMISE_TEST(api, queue_take)
+{
+    struct promise_queue queue;
+    struct promise *p, *taken;
+
+    promise_queue_init(&queue);
+    cr_assert_null(promise_queue_take(&queue));
+    p = promise_queue_append(&queue);
+    taken = promise_queue_take(&queue);
+    cr_assert_eq(taken, p);
+    cr_assert_null(promise_queue_take(&queue));
+    cr_assert_eq(promise_resolve(taken, weft_num(3)), 0);
+    cr_value(p, 3);
+    promise_unref(taken);
+    promise_unref(p);
+}
 
 PROMISE_TEST(api, queue)
 {
@@ -594,6 +1089,67 @@ PROMISE_TEST(api, queued_task_returned_by_a_callback)
 
 /* ---- pause, sleep, run ---- */
 
+PROMISE_TEST(api, pause)
+{
+    struct promise *p = promise_pause();
+
+    cr_pending(p);
+    promise_wakeup_paused();
+    cr_value(p, 0);
+    promise_unref(p);
+    p = promise_pause();
+    promise_cancel(p);
+    cr_rejected(p, -ECANCELED);
+    promise_unref(p);
+    promise_wakeup_paused();
+}
+
+PROMISE_TEST(api, paused_count)
+{
+    cr_assert_eq(promise_paused_count(), 0);
+    promise_unref(promise_pause());
+    promise_unref(promise_pause());
+    cr_assert_eq(promise_paused_count(), 2);
+    promise_wakeup_paused();
+    cr_assert_eq(promise_paused_count(), 0);
+}
+
+PROMISE_TEST(api, set_pause_notifier)
+{
+    cr_assert_eq(promise_set_pause_notifier(tell_count, "n"), 0);
+    promise_unref(promise_pause());
+    promise_unref(promise_pause());
+    told("n1 n2 ");
+    cr_assert_eq(promise_set_pause_notifier(NULL, NULL), 0);
+    promise_unref(promise_pause());
+    told("");
+    promise_wakeup_paused();
+}
+
+PROMISE_TEST(api, wakeup_paused)
+{
+    struct promise *p = promise_pause(), *q = promise_pause();
+
+    promise_on_termination(q, tell_done, "q");
+    promise_on_termination(p, tell_done, "p");
+    promise_wakeup_paused();
+    told("p q ");
+    promise_unref(p);
+    promise_unref(q);
+    promise_wakeup_paused();
+}
+
+PROMISE_TEST(api, abandon_paused)
+{
+    struct promise *p = promise_pause();
+
+    promise_abandon_paused();
+    cr_assert_eq(promise_paused_count(), 0);
+    promise_wakeup_paused();
+    cr_pending(p);
+    promise_unref(p);
+}
+
 PROMISE_TEST(api, notifier_may_pause_and_wake)
 {
     struct promise *p = promise_pause();
@@ -625,7 +1181,7 @@ static struct promise *sleeper(void *arg)
     return promise_bind(promise_sleep(WEFT_MS(2)), tell_slept, arg);
 }
 
-Test(api, sleep_and_run)
+Test(api, sleep)
 {
     weft_time start = weft_now();
     union weft_value value = weft_num(0);
@@ -652,6 +1208,46 @@ static struct promise *sleep_merged(void *arg)
     promise_unref(q);
     cr_assert_eq(promise__live(), 0);
     return promise_rejected(-ERANGE);
+}
+
+static struct promise *sleep_until_then(void *at)
+{
+    return promise_bind(promise_sleep_until(*(weft_time *)at), tell_slept, NULL);
+}
+
+Test(api, sleep_until)
+{
+    weft_time at = weft_now() + WEFT_MS(3);
+
+    cr_assert_eq(promise_run(sleep_until_then, &at, NULL, NULL), 0);
+    cr_assert_geq(weft_now(), at);
+    cr_assert_eq(promise_run(sleep_until_then, &at, NULL, NULL), 0); /* past: at the next poll */
+    told("slept slept ");
+}
+
+static struct promise *give_number(void *arg)
+{
+    return promise_fulfilled(weft_num(*(int *)arg));
+}
+
+static struct promise *run_again(void *arg)
+{
+    return promise_from_result(promise_run(give_number, arg, NULL, NULL));
+}
+
+Test(api, run)
+{
+    union weft_value value = weft_num(0);
+    struct weft_options options = WEFT_OPTIONS_INIT;
+    int number = 12;
+
+    cr_assert_eq(promise_run(give_number, &number, NULL, &value), 0);
+    cr_assert_eq(value.num, 12);
+    cr_assert_eq(promise_run(give_number, &number, NULL, NULL), 0);
+    options.engine = "none such";
+    options.report = quiet_report;
+    cr_assert_eq(promise_run(give_number, &number, &options, NULL), -EINVAL);
+    cr_assert_eq(promise_run(run_again, &number, NULL, NULL), -EBUSY);
 }
 
 Test(api, run_returns_the_error)

@@ -4,10 +4,10 @@
 
 #include <criterion/criterion.h>
 
-#define EACH_FAULT_TEST(body)                                                                      \
-    EACH_IO_SETUP(setup)                                                                           \
-    {                                                                                              \
-        cr_assert_eq(run_by_hand(setup, body), 0, "%s", setup->name);                              \
+#define EACH_FAULT_TEST(body)                                         \
+    EACH_IO_SETUP(setup)                                              \
+    {                                                                 \
+        cr_assert_eq(run_by_hand(setup, body), 0, "%s", setup->name); \
     }
 
 /* No submission entry is free, time and again (pitfall 8). */

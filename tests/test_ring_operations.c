@@ -9,10 +9,10 @@ static int raw_result(int submitted, struct kept *kept)
 
 static struct kept raw;
 
-#define COMMA(...)           __VA_OPT__(, ) __VA_ARGS__
-#define DO(name, ...)        raw_result(ring_##name(&keep(&raw)->op COMMA(__VA_ARGS__)), &raw)
-#define DO_POLL(fd, events)  DO(poll, fd, events)
-#define DO_CLOSE(fd)         DO(close, fd)
+#define COMMA(...)          __VA_OPT__(, ) __VA_ARGS__
+#define DO(name, ...)       raw_result(ring_##name(&keep(&raw)->op COMMA(__VA_ARGS__)), &raw)
+#define DO_POLL(fd, events) DO(poll, fd, events)
+#define DO_CLOSE(fd)        DO(close, fd)
 #include "io_suite.h"
 
 Test(ring_operations, each_does_what_it_should)

@@ -14,6 +14,7 @@
  *   - A child of fork shares the rings' memory: the page `alive` reads 0 there (MADV_WIPEONFORK),
  *     and the rings are not touched.
  */
+#include "on_valgrind.h"
 #include "ring_internal.h"
 
 #include <liburing.h>
@@ -41,11 +42,11 @@
 #define IORING_ASYNC_CANCEL_ANY (1U << 2)
 #endif
 
-#define SQ_ENTRIES    256u
-#define CQ_ENTRIES    4096u
-#define SQ_FLOOR      8u       /* fewer entries than this are not worth having */
-#define FLUSH_ROUNDS  16       /* of an overflown completion queue, in one turn */
-#define RETRY_WAIT    WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
+#define SQ_ENTRIES   256u
+#define CQ_ENTRIES   4096u
+#define SQ_FLOOR     8u         /* fewer entries than this are not worth having */
+#define FLUSH_ROUNDS 16         /* of an overflown completion queue, in one turn */
+#define RETRY_WAIT   WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
 
 /* user_data: an operation's address, or this engine's with a tag in the low bits. */
 enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_CANCEL_ANY, TAG_MASK = 7 };
@@ -54,15 +55,16 @@ struct uring {
     struct ring__engine io; /* must be first */
 
     struct io_uring_sqe *sqes;
-    unsigned sq_tail;    /* what the kernel's tail will be when it is next entered */
-    unsigned sq_head;    /* the kernel's head as last seen */
+    unsigned sq_tail; /* what the kernel's tail will be when it is next entered */
+    unsigned sq_head; /* the kernel's head as last seen */
     unsigned sq_mask, sq_entries;
     const volatile uint8_t *alive; /* 0 in a child of fork */
     bool faulty;                   /* faults are being injected */
-    bool armed;                    /* the read of `wake_fd` is queued or in the kernel */
-    bool cancel_any;               /* one request for the end of everything is due */
-    bool has_cancel_any;           /* the kernel has shown no lack of it */
-    uint8_t cancel_flags;          /* of the SQE of a request for an operation's end */
+    bool on_valgrind;
+    bool armed;           /* the read of `wake_fd` is queued or in the kernel */
+    bool cancel_any;      /* one request for the end of everything is due */
+    bool has_cancel_any;  /* the kernel has shown no lack of it */
+    uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
 
     const struct io_uring_cqe *cqes;
     unsigned cq_mask;
@@ -157,7 +159,8 @@ static inline uint32_t poll_mask(uint32_t events)
     return events;
 }
 
-#define RING__FAULTED 32 /* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
+/* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
+#define RING__FAULTED 32
 
 static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
 {
@@ -264,8 +267,8 @@ static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned fl
     if (timeout != NULL) {
         arg.ts = (uintptr_t)timeout;
         rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait,
-                             flags | u->enter_flags | IORING_ENTER_EXT_ARG, (sigset_t *)(void *)&arg,
-                             sizeof arg);
+                             flags | u->enter_flags | IORING_ENTER_EXT_ARG,
+                             (sigset_t *)(void *)&arg, sizeof arg);
     } else {
         rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, NULL,
                              0);
@@ -279,12 +282,29 @@ static inline unsigned queued(const struct uring *u)
     return u->sq_tail - u->sq_head;
 }
 
+/* Waiting under valgrind, where no other thread runs while one waits in the ring: looks, sleeps a little
+ * elsewhere, returns early. (poll(2) of the ring would not do: with DEFER_TASKRUN, work that comes
+ * later wakes only who waits in io_uring_enter.) */
+static int enter_and_doze(struct uring *u, unsigned to_submit, weft_time until)
+{
+    int rc = enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL);
+    int64_t left = until == WEFT_FOREVER ? RETRY_WAIT : until - weft_now();
+    struct timespec doze = {.tv_nsec = left < RETRY_WAIT ? left : RETRY_WAIT};
+
+    if (rc >= 0 && left > 0 && *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE) &&
+        ppoll(NULL, 0, &doze, NULL) < 0)
+        rc = -errno;
+    return rc;
+}
+
 /* Waits, in the same call that submits, for a completion or until `until`. */
 static int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
 {
     struct __kernel_timespec timeout;
     int64_t left;
 
+    if (weft__unlikely(u->on_valgrind))
+        return enter_and_doze(u, to_submit, until);
     if (until == WEFT_FOREVER)
         return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, NULL);
     left = until - weft_now();
@@ -356,8 +376,11 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
     if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, res))
         return;
     u->completed++;
+    if (weft__unlikely(u->on_valgrind))
+        ring__tell_valgrind(op, res);
     ring__end(&u->io, op);
     op->done(op, res, 0);
+    weft__forget_locals(weft__rt);
     ring__reported(&u->io, fd);
 }
 
@@ -476,8 +499,7 @@ static bool uring_quiet(struct weft__engine *engine)
     return u->sq_tail == u->sq_head &&
            *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
            !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
-           !is_waiting_for_room(u) &&
-           atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
+           !is_waiting_for_room(u) && atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
 }
 
 static void uring_wake(struct weft__engine *engine)
@@ -499,8 +521,9 @@ static void uring_wake(struct weft__engine *engine)
 
 static int refuse_fork(struct uring *u)
 {
-    weft__report_to(&u->options, "this process is a child of fork(2), and the runtime's ring belongs "
-                                 "to its parent: call exec or _exit, or run a runtime of its own");
+    weft__report_to(&u->options,
+                    "this process is a child of fork(2), and the runtime's ring belongs "
+                    "to its parent: call exec or _exit, or run a runtime of its own");
     return -ECHILD;
 }
 
@@ -632,6 +655,8 @@ static unsigned round_up(unsigned n)
     return power;
 }
 
+unsigned ring__refused_flags;
+
 static int set_up(struct uring *u, const struct weft_options *options, unsigned *sq, unsigned *cq)
 {
     unsigned i = options->ring_flags & WEFT_RING_PLAIN  ? SETUP_PLAIN
@@ -645,7 +670,9 @@ static int set_up(struct uring *u, const struct weft_options *options, unsigned 
             .cq_entries = *cq,
         };
 
-        rc = io_uring_queue_init_params(*sq, &u->ring, &params);
+        rc = params.flags & ring__refused_flags
+                 ? -EINVAL
+                 : io_uring_queue_init_params(*sq, &u->ring, &params);
         if (rc == -EINVAL && i + 1 < sizeof setups / sizeof setups[0]) {
             i++;
         } else if (rc == -ENOMEM && *sq / 2 >= SQ_FLOOR) {
@@ -677,11 +704,12 @@ static void explain(int error, unsigned sq, unsigned cq, char *why, size_t size)
     switch (error) {
     case -ENOMEM:
         getrlimit(RLIMIT_MEMLOCK, &limit);
-        snprintf(why, size,
-                 "io_uring: not enough memory may be locked (ENOMEM): the limit, RLIMIT_MEMLOCK, is "
-                 "%llu KiB for all rings of this user, and a ring of %u entries needs about %zu KiB: "
-                 "raise it (ulimit -l)",
-                 (unsigned long long)limit.rlim_cur / 1024, sq, (need(sq, cq) + 1023) / 1024);
+        snprintf(
+            why, size,
+            "io_uring: not enough memory may be locked (ENOMEM): the limit, RLIMIT_MEMLOCK, is "
+            "%llu KiB for all rings of this user, and a ring of %u entries needs about %zu KiB: "
+            "raise it (ulimit -l)",
+            (unsigned long long)limit.rlim_cur / 1024, sq, (need(sq, cq) + 1023) / 1024);
         break;
     case -EPERM:
     case -EACCES:
@@ -753,6 +781,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
         return -ENOMEM;
     u->io.base.class = &weft__engine_uring;
     u->options = *options;
+    u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;
     u->cancels_tail = &u->cancels;
     u->has_cancel_any = true;

@@ -94,17 +94,17 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
     return t->res;
 }
 
-#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...)                         \
-    int fiber_##name(RING__FIRST parameters weft_time deadline)                                    \
-    {                                                                                              \
-        struct weft_runtime *rt = weft__rt;                                                        \
-        struct transfer t;                                                                         \
-        int rc = enter_wait(rt);                                                                   \
-                                                                                                   \
-        if (weft__unlikely(rc < 0))                                                                \
-            return rc;                                                                             \
-        rc = ring__prepare_##name(&t.op RING__AFTER arguments);                                    \
-        return weft__unlikely(rc < 0) ? rc : perform(rt, &t, deadline);                            \
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
+    int fiber_##name(RING__FIRST parameters weft_time deadline)            \
+    {                                                                      \
+        struct weft_runtime *rt = weft__rt;                                \
+        struct transfer t;                                                 \
+        int rc = enter_wait(rt);                                           \
+                                                                           \
+        if (weft__unlikely(rc < 0))                                        \
+            return rc;                                                     \
+        rc = ring__prepare_##name(&t.op RING__AFTER arguments);            \
+        return weft__unlikely(rc < 0) ? rc : perform(rt, &t, deadline);    \
     }
 #define RAW_OPERATION(...) /* close has a form of its own, below */
 #include "operations.def"
@@ -112,20 +112,20 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
 /* ---- exactly so many bytes ---- */
 
 /* Repeats an operation until `len` bytes are moved: piece() does one for the rest. */
-#define ALL(done, len, piece)                                                                      \
-    size_t moved = 0;                                                                              \
-    int rc = len == 0 ? enter_wait(weft__rt) : 0;                                                  \
-                                                                                                   \
-    while (moved < len) {                                                                          \
-        rc = piece;                                                                                \
-        if (rc <= 0) {                                                                             \
-            rc = rc == 0 ? -ENODATA : rc;                                                          \
-            break;                                                                                 \
-        }                                                                                          \
-        moved += (size_t)rc;                                                                       \
-    }                                                                                              \
-    if (done != NULL)                                                                              \
-        *done = moved;                                                                             \
+#define ALL(done, len, piece)                     \
+    size_t moved = 0;                             \
+    int rc = len == 0 ? enter_wait(weft__rt) : 0; \
+                                                  \
+    while (moved < len) {                         \
+        rc = piece;                               \
+        if (rc <= 0) {                            \
+            rc = rc == 0 ? -ENODATA : rc;         \
+            break;                                \
+        }                                         \
+        moved += (size_t)rc;                      \
+    }                                             \
+    if (done != NULL)                             \
+        *done = moved;                            \
     return rc < 0 ? rc : 0
 
 static inline int64_t further(int64_t offset, size_t moved)

@@ -15,7 +15,7 @@
 struct request {
     struct ring_op op;
     struct weft_runtime *rt;
-    int reason;    /* why its end was asked for: -ETIMEDOUT, -ECANCELED; 0: it was not */
+    int reason; /* why its end was asked for: -ETIMEDOUT, -ECANCELED; 0: it was not */
     bool makes_fd;
     struct weft_timer deadline;
 };
@@ -111,21 +111,21 @@ static void request_start(struct request *r, int rc, weft_time deadline)
         weft__timer_start(r->rt, &r->deadline, deadline);
 }
 
-#define DEFINE(function, name, traits, parameters, arguments)                                      \
-    struct promise *function(RING__FIRST parameters weft_time deadline)                            \
-    {                                                                                              \
-        struct request *r;                                                                         \
-        struct promise *p = request_create(&r, sizeof *r);                                         \
-                                                                                                   \
-        if (r == NULL)                                                                             \
-            return p;                                                                              \
-        r->makes_fd = ((traits) & RING__MAKES_FD) != 0;                                            \
-        request_start(r, ring__prepare_##name(&r->op RING__AFTER arguments), deadline);            \
-        return p;                                                                                  \
+#define DEFINE(function, name, traits, parameters, arguments)                           \
+    struct promise *function(RING__FIRST parameters weft_time deadline)                 \
+    {                                                                                   \
+        struct request *r;                                                              \
+        struct promise *p = request_create(&r, sizeof *r);                              \
+                                                                                        \
+        if (r == NULL)                                                                  \
+            return p;                                                                   \
+        r->makes_fd = ((traits)&RING__MAKES_FD) != 0;                                   \
+        request_start(r, ring__prepare_##name(&r->op RING__AFTER arguments), deadline); \
+        return p;                                                                       \
     }
-#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...)                         \
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     DEFINE(promise_##name, name, traits, parameters, arguments)
-#define POLL_OPERATION(name, opcode, ready, traits, parameters, arguments, ...)                    \
+#define POLL_OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     DEFINE(promise_##name##_fd, name, traits, parameters, arguments) /* promise_poll is taken */
 #define RAW_OPERATION(...) /* close has a form of its own, below */
 #include "operations.def"
@@ -190,16 +190,16 @@ static void exact_start(struct request *r, int rc, size_t len, bool advances, si
         request_start(r, rc, deadline);
 }
 
-#define DEFINE_EXACT(name, parameters, arguments, advances)                                        \
-    struct promise *promise_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline)  \
-    {                                                                                              \
-        struct request *r;                                                                         \
-        struct promise *p = request_create(&r, sizeof(struct exact));                              \
-                                                                                                   \
-        if (r != NULL)                                                                             \
-            exact_start(r, ring__prepare_##name(&r->op RING__AFTER arguments), len, advances,      \
-                        done, deadline);                                                           \
-        return p;                                                                                  \
+#define DEFINE_EXACT(name, parameters, arguments, advances)                                       \
+    struct promise *promise_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline) \
+    {                                                                                             \
+        struct request *r;                                                                        \
+        struct promise *p = request_create(&r, sizeof(struct exact));                             \
+                                                                                                  \
+        if (r != NULL)                                                                            \
+            exact_start(r, ring__prepare_##name(&r->op RING__AFTER arguments), len, advances,     \
+                        done, deadline);                                                          \
+        return p;                                                                                 \
     }
 
 DEFINE_EXACT(read, (int fd, void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
@@ -251,7 +251,7 @@ struct promise *promise_close(int fd)
 /* ---- connecting by name ---- */
 
 struct connect_request {
-    struct request request; /* must be first */
+    struct request request;      /* must be first */
     struct ring__lookup *lookup; /* NULL: `local` is the address */
     bool searching;              /* the pool looks the name up; nothing is in the ring */
     int fd;

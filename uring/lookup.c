@@ -34,8 +34,9 @@ static const struct {
     const char *name;
     int port;
 } services[] = {
-    {"ftp", 21},   {"ssh", 22},    {"telnet", 23}, {"smtp", 25},   {"domain", 53}, {"http", 80},
-    {"pop3", 110}, {"ntp", 123},   {"imap", 143},  {"ldap", 389},  {"https", 443}, {"ldaps", 636},
+    {"ftp", 21},    {"ssh", 22},    {"telnet", 23},  {"smtp", 25},
+    {"domain", 53}, {"http", 80},   {"pop3", 110},   {"ntp", 123},
+    {"imap", 143},  {"ldap", 389},  {"https", 443},  {"ldaps", 636},
     {"imaps", 993}, {"pop3s", 995}, {"mysql", 3306}, {"postgresql", 5432},
 };
 
@@ -60,8 +61,7 @@ int ring__service_port(const char *service)
     return port;
 }
 
-bool ring__numeric_address(const char *host, int port, union ring__address *address,
-                           socklen_t *len)
+bool ring__numeric_address(const char *host, int port, union ring__address *address, socklen_t *len)
 {
     char bare[INET6_ADDRSTRLEN];
     const char *percent = strchr(host, '%');

@@ -8,16 +8,16 @@ const struct ring__row_info ring__rows[RING__ROWS] = {
 #include "operations.def"
 };
 
-#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...)                         \
-    int ring_##name(struct ring_op *op RING__AFTER parameters)                                     \
-    {                                                                                              \
-        struct weft_runtime *rt = weft__rt;                                                        \
-        int error;                                                                                 \
-                                                                                                   \
-        if (weft__unlikely(rt == NULL))                                                            \
-            return -EINVAL;                                                                        \
-        error = ring__prepare_##name(op RING__AFTER arguments);                                    \
-        return error != 0 ? error : ring__submit(rt, op);                                          \
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
+    int ring_##name(struct ring_op *op RING__AFTER parameters)             \
+    {                                                                      \
+        struct weft_runtime *rt = weft__rt;                                \
+        int error;                                                         \
+                                                                           \
+        if (weft__unlikely(rt == NULL))                                    \
+            return -EINVAL;                                                \
+        error = ring__prepare_##name(op RING__AFTER arguments);            \
+        return error != 0 ? error : ring__submit(rt, op);                  \
     }
 #include "operations.def"
 

@@ -41,18 +41,18 @@ extern const struct ring__row_info ring__rows[RING__ROWS];
 
 /* ring_op.state */
 enum {
-    RING__CANCELLING = 1, /* an end has been asked for: no repetition any more */
-    RING__HELD = 2,       /* queued: not yet handed to the kernel */
+    RING__CANCELLING = 1,  /* an end has been asked for: no repetition any more */
+    RING__HELD = 2,        /* queued: not yet handed to the kernel */
     RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
-    RING__POLLING = 8,    /* a poll stands in for it until its descriptor is ready */
+    RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
     RING__REPEATED = 16,
 };
 
 /* ---- preparing: fills in everything but `done` ---- */
 
-#define RING__PTR(p)      ((uint64_t)(uintptr_t)(p))
-#define RING__FIRST(...)  __VA_ARGS__ __VA_OPT__(, )
-#define RING__AFTER(...)  __VA_OPT__(, ) __VA_ARGS__
+#define RING__PTR(p)     ((uint64_t)(uintptr_t)(p))
+#define RING__FIRST(...) __VA_ARGS__ __VA_OPT__(, )
+#define RING__AFTER(...) __VA_OPT__(, ) __VA_ARGS__
 
 /* The kernel moves at most INT_MAX rounded down to a page at a time. */
 static inline uint32_t ring__length(size_t len)
@@ -60,19 +60,19 @@ static inline uint32_t ring__length(size_t len)
     return len < INT_MAX ? (uint32_t)len : INT_MAX;
 }
 
-#define OPERATION(name, opcode, ready, traits, parameters, arguments, valid, fd_, addr_, off_,     \
-                  len_, how_)                                                                      \
-    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters)              \
-    {                                                                                              \
-        if (weft__unlikely(!(valid)))                                                              \
-            return -EFAULT;                                                                        \
-        op->addr = addr_;                                                                          \
-        op->off = off_;                                                                            \
-        op->fd = fd_;                                                                              \
-        op->len = len_;                                                                            \
-        op->how = how_;                                                                            \
-        op->row = RING__ROW_##name;                                                                \
-        return 0;                                                                                  \
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, valid, fd_, addr_, off_, \
+                  len_, how_)                                                                  \
+    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters)          \
+    {                                                                                          \
+        if (weft__unlikely(!(valid)))                                                          \
+            return -EFAULT;                                                                    \
+        op->addr = addr_;                                                                      \
+        op->off = off_;                                                                        \
+        op->fd = fd_;                                                                          \
+        op->len = len_;                                                                        \
+        op->how = how_;                                                                        \
+        op->row = RING__ROW_##name;                                                            \
+        return 0;                                                                              \
     }
 #include "operations.def"
 
@@ -232,16 +232,19 @@ int ring__stream_socket(int family);
 /* ---- faults on purpose, for tests ---- */
 
 struct ring__faults {
-    int no_room;     /* so many times there is no free submission entry */
-    int enter;       /* so many times entering the kernel fails ... */
-    int enter_error; /* ... with this */
-    int result;      /* so many operations complete with ... */
-    int result_error; /* ... this, undone */
-    int short_io;    /* so many transfers are cut to one byte */
+    int no_room;        /* so many times there is no free submission entry */
+    int enter;          /* so many times entering the kernel fails ... */
+    int enter_error;    /* ... with this */
+    int result;         /* so many operations complete with ... */
+    int result_error;   /* ... this, undone */
+    int short_io;       /* so many transfers are cut to one byte */
     bool no_cancel_any; /* the kernel refuses to cancel everything in one request */
 };
 
 /* The faults of the runtime's engine; NULL if it is another one. */
 struct ring__faults *ring__faults(struct weft_runtime *rt);
+
+/* Set-up flags that the kernel is made not to know. */
+extern unsigned ring__refused_flags;
 
 #endif

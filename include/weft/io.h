@@ -177,9 +177,8 @@ WEFT_API WEFT_NODISCARD struct promise *promise_send(int fd, const void *buf, si
                                                      weft_time deadline);
 
 /* Fulfilled with the new connection's descriptor. Since 0.1. */
-WEFT_API WEFT_NODISCARD struct promise *promise_accept(int fd, struct sockaddr *addr,
-                                                       socklen_t *addrlen, int flags,
-                                                       weft_time deadline);
+WEFT_API WEFT_NODISCARD struct promise *
+promise_accept(int fd, struct sockaddr *addr, socklen_t *addrlen, int flags, weft_time deadline);
 
 /* Fulfilled with 0 when connected. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_connect(int fd, const struct sockaddr *addr,
@@ -215,17 +214,15 @@ WEFT_API WEFT_NODISCARD struct promise *promise_poll_fd(int fd, short events, we
 /* Exactly `len` bytes, before one deadline: fulfilled with `len`, rejected with -ENODATA when the
  * end came before. `done` (may be NULL) belongs to the operation as `buf` does, and has received the
  * bytes moved when the promise is settled, rejected or not. Since 0.1. */
-WEFT_API WEFT_NODISCARD struct promise *promise_read_all(int fd, void *buf, size_t len,
-                                                         int64_t offset, size_t *done,
-                                                         weft_time deadline);
+WEFT_API WEFT_NODISCARD struct promise *
+promise_read_all(int fd, void *buf, size_t len, int64_t offset, size_t *done, weft_time deadline);
 WEFT_API WEFT_NODISCARD struct promise *promise_write_all(int fd, const void *buf, size_t len,
                                                           int64_t offset, size_t *done,
                                                           weft_time deadline);
 WEFT_API WEFT_NODISCARD struct promise *promise_recv_all(int fd, void *buf, size_t len, int flags,
                                                          size_t *done, weft_time deadline);
-WEFT_API WEFT_NODISCARD struct promise *promise_send_all(int fd, const void *buf, size_t len,
-                                                         int flags, size_t *done,
-                                                         weft_time deadline);
+WEFT_API WEFT_NODISCARD struct promise *
+promise_send_all(int fd, const void *buf, size_t len, int flags, size_t *done, weft_time deadline);
 
 /* Fulfilled with a connected socket's descriptor. host, service: copied. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_connect_host(const char *host, const char *service,

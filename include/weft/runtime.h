@@ -135,7 +135,10 @@ struct weft_key {
 WEFT_API void *weft_get(const struct weft_key *key);
 
 /* Binds `key` to `value` (NULL: unbinds) from here on: in a fiber for the rest of the fiber, in a
- * callback until it returns. Returns 0, -ENOMEM, -EINVAL. Runtime's thread. Since 0.1. */
+ * callback until it returns to the loop, or to the promise whose settlement called it. A callback
+ * called at once, because its promise is settled already, is a part of its caller: it sees the
+ * caller's values, and what it binds stays bound there. promise_with_value binds for a call.
+ * Returns 0, -ENOMEM, -EINVAL. Runtime's thread. Since 0.1. */
 WEFT_API int weft_set(const struct weft_key *key, void *value);
 
 /* ---- Counters ----------------------------------------------------------------------------- */

@@ -32,8 +32,9 @@ sanitizer)
     export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=0:\
 ${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$reports/asan"
     export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}log_path=$reports/ub"
-    finding=.
     export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$reports/tsan"
+    # A report may also be a mere remark. A sanitizer that gives up has checked nothing.
+    finding='ERROR: |runtime error: |WARNING: ThreadSanitizer|fatal error'
     ;;
 *)
     echo "checked.sh: unknown checker $checker" >&2
@@ -45,7 +46,7 @@ esac
 status=$?
 
 for report in "$reports"/*; do
-    if grep -q "$finding" "$report" 2>/dev/null; then
+    if grep -Eq "$finding" "$report" 2>/dev/null; then
         echo "---- $checker, process ${report##*[/.]}:"
         cat "$report"
         [ "$status" -ne 0 ] || status=99

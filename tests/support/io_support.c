@@ -2,6 +2,7 @@
 #include "io_support.h"
 
 #include "inbox.h"
+#include "offload.h"
 #include "runtime_internal.h"
 #include "timer.h"
 
@@ -90,9 +91,13 @@ void send_soon(int fd, const char *text)
 
 int open_descriptors(void)
 {
-    DIR *directory = opendir("/proc/self/fd");
+    DIR *directory;
+    unsigned jobs;
     int count = 0;
 
+    while (weft__offload_threads(&jobs), jobs > 0)
+        sched_yield();
+    directory = opendir("/proc/self/fd");
     while (readdir(directory) != NULL)
         count++;
     closedir(directory);

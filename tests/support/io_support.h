@@ -32,7 +32,7 @@ socklen_t loopback(struct sockaddr_storage *address, bool v6, int port);
 void send_soon(int fd, const char *text);
 void join_sender(void);
 
-int open_descriptors(void); /* of this process */
+int open_descriptors(void); /* of this process, when no thread looks a name up any more */
 
 /* ---- without fibers: the body drives the engine by hand, on the base stack ---- */
 

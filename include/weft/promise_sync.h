@@ -1,0 +1,229 @@
+/* weft/promise_sync.h: what promises wait for each other with: mutex, condition, mailbox, pool,
+ * switch.
+ *
+ * The behaviour is that of Lwt's modules of these names (docs/modules-sync.md). Where somebody is
+ * handed something (the lock, a message, a pool's member), its promise is settled as by
+ * promise_resolve_later: at once, and its callbacks run when the outermost settlement is through.
+ * From then on a cancel comes too late: the promise is fulfilled, and whoever waits for it has what
+ * it was given. Those who wait are served in the order in which they came, and a canceled one
+ * leaves its queue at once.
+ *
+ * Life cycle. init and finish work on the caller's memory, which must not move in between, and
+ * don't allocate; create and destroy allocate, create returns NULL without memory, destroy takes
+ * NULL. finish and destroy cancel those who still wait. All of it belongs to one runtime, and ends
+ * before it or with it.
+ *
+ * Unless a comment says otherwise: called on the runtime's thread, callbacks and fibers alike;
+ * never suspends; since 0.1. Functions that give a promise never return NULL: without memory it is
+ * rejected with -ENOMEM, and with -EINVAL if the object is NULL or there is no runtime.
+ */
+#ifndef WEFT_PROMISE_SYNC_H
+#define WEFT_PROMISE_SYNC_H
+
+#include <weft/base.h>
+#include <weft/promise.h>
+
+WEFT_BEGIN_DECLS
+
+/* ---- Mutex -------------------------------------------------------------------------------- */
+
+/* A lock for sections of code that wait in between. All fields are private. */
+struct promise_mutex {
+    void *reserved[6];
+};
+
+/* A free mutex. */
+WEFT_API void promise_mutex_init(struct promise_mutex *mutex);
+WEFT_API void promise_mutex_finish(struct promise_mutex *mutex);
+WEFT_API WEFT_NODISCARD struct promise_mutex *promise_mutex_create(void);
+WEFT_API void promise_mutex_destroy(struct promise_mutex *mutex);
+
+/* Takes the mutex: at once if it is free, else in turn; a task.
+ * Returns a promise fulfilled (with 0) once the mutex is the caller's, who has to unlock it; or
+ * rejected, -ECANCELED too, and then it isn't. Not recursive. */
+WEFT_API WEFT_NODISCARD struct promise *promise_mutex_lock(struct promise_mutex *mutex);
+
+/* Hands the mutex to the first who waits, without its being free in between; with nobody waiting it
+ * is free. Unlocking a free mutex does nothing. NULL is fine. */
+WEFT_API void promise_mutex_unlock(struct promise_mutex *mutex);
+
+/* Takes the mutex, calls fn(ctx), and unlocks when the promise that fn returns (consumed) is
+ * settled, whatever its outcome, which is the result's. Canceling the result cancels the wait for
+ * the mutex, or what fn returned; in both cases the mutex is unlocked when it has to be, and only
+ * then.
+ * Errors: what fn gives; -ECANCELED, -ENOMEM before fn is called. */
+WEFT_API WEFT_NODISCARD struct promise *promise_mutex_with_lock(struct promise_mutex *mutex,
+                                                                promise_thunk_fn *fn, void *ctx);
+
+/* True if somebody has the mutex. NULL: false. */
+WEFT_API bool promise_mutex_is_locked(const struct promise_mutex *mutex);
+
+/* True if nobody waits for the mutex. NULL: true. */
+WEFT_API bool promise_mutex_is_empty(const struct promise_mutex *mutex);
+
+/* ---- Condition ---------------------------------------------------------------------------- */
+
+/* Where promises wait to be told something. A signal that finds nobody is not remembered. All
+ * fields are private. */
+struct promise_condition {
+    void *reserved[4];
+};
+
+WEFT_API void promise_condition_init(struct promise_condition *condition);
+WEFT_API void promise_condition_finish(struct promise_condition *condition);
+WEFT_API WEFT_NODISCARD struct promise_condition *promise_condition_create(void);
+WEFT_API void promise_condition_destroy(struct promise_condition *condition);
+
+/* Waits for a signal; a task. `mutex` (NULL: none) must be the caller's: it is unlocked once the
+ * wait has its place, and locked again before the result settles, whatever the outcome,
+ * cancellation too; a cancel cannot interrupt that.
+ * Returns a promise fulfilled with the signal's value; or rejected with the broadcast's error or
+ * -ECANCELED, the mutex locked again all the same; or with -ENOMEM: if at once, the mutex was not
+ * unlocked; if later, there was no memory to wait for it, and it is not locked. */
+WEFT_API WEFT_NODISCARD struct promise *promise_condition_wait(struct promise_condition *condition,
+                                                               struct promise_mutex *mutex);
+
+/* Wakes the first who waits, with `value`, which is borrowed. NULL is fine, here and below. */
+WEFT_API void promise_condition_signal(struct promise_condition *condition, union weft_value value);
+
+/* Wakes all who wait now, in their order. */
+WEFT_API void promise_condition_broadcast(struct promise_condition *condition,
+                                          union weft_value value);
+
+/* Rejects all who wait now with `err`, a negative errno (anything else counts as -EINVAL). */
+WEFT_API void promise_condition_broadcast_error(struct promise_condition *condition, int err);
+
+/* ---- Mailbox ------------------------------------------------------------------------------ */
+
+/* A place for one value, which is put and taken in turn. All fields are private. */
+struct promise_mvar {
+    void *reserved[10];
+};
+
+/* An empty mailbox. `destroy` (NULL: values need none) is what its values are destroyed with:
+ * those that finish finds in it and in its writers' hands, and those that a taker's promise
+ * owns. */
+WEFT_API void promise_mvar_init(struct promise_mvar *mvar, void (*destroy)(void *ptr));
+WEFT_API void promise_mvar_finish(struct promise_mvar *mvar);
+WEFT_API WEFT_NODISCARD struct promise_mvar *promise_mvar_create(void (*destroy)(void *ptr));
+WEFT_API void promise_mvar_destroy(struct promise_mvar *mvar);
+
+/* Hands `value` to the first taker, or leaves it in the empty mailbox, or waits until there is
+ * room; a task. Returns a promise fulfilled (with 0) when the value has been put, from when on
+ * it is not the caller's; or rejected, -ECANCELED too: the value was not put and is the caller's
+ * as before. (The exception is finish, which destroys it.) */
+WEFT_API WEFT_NODISCARD struct promise *promise_mvar_put(struct promise_mvar *mvar,
+                                                         union weft_value value);
+
+/* Takes the value, and lets the first writer in; waits until there is one; a task.
+ * Returns a promise fulfilled with the value, which it owns if the mailbox has a destroy
+ * function. */
+WEFT_API WEFT_NODISCARD struct promise *promise_mvar_take(struct promise_mvar *mvar);
+
+/* The same, if there is a value now: true, and it is in *value, the caller's. */
+WEFT_API bool promise_mvar_take_available(struct promise_mvar *mvar, union weft_value *value);
+
+/* True if a take would have to wait. NULL: true. */
+WEFT_API bool promise_mvar_is_empty(const struct promise_mvar *mvar);
+
+/* ---- Pool --------------------------------------------------------------------------------- */
+
+struct promise_pool;
+
+/* Looks at `member` after a use of it has failed: true if it can be used again. */
+typedef bool promise_pool_check_fn(union weft_value member, void *ctx);
+
+/* What a pool does with its members. Zero-initialise, set `size`, then `create` and what else you
+ * need:
+ *     struct promise_pool_options o = PROMISE_POOL_OPTIONS_INIT;
+ * All fields are public. The functions are called on the base stack; promises they return are
+ * consumed. What validate gives is 0 if the member is no good any more, else another number. */
+struct promise_pool_options {
+    size_t size;                  /* sizeof(struct promise_pool_options), for later growth */
+    promise_thunk_fn *create;     /* gives a new member, which is the pool's */
+    promise_bind_fn *validate;    /* before each use of an old member; NULL: all are good */
+    promise_pool_check_fn *check; /* after a failed use; NULL: all can be used again */
+    promise_bind_fn *dispose;     /* the end of a member; NULL: there is nothing to do */
+    void *ctx;                    /* handed to all four */
+    void *reserved[4];
+};
+/* clang-format off */
+#define PROMISE_POOL_OPTIONS_INIT {.size = sizeof(struct promise_pool_options)}
+/* clang-format on */
+
+/* A pool of up to `max` members, made when they are needed. Copies the options.
+ * Returns NULL without memory or runtime, and if max is 0 or there is no create. */
+WEFT_API WEFT_NODISCARD struct promise_pool *
+promise_pool_create(size_t max, const struct promise_pool_options *options);
+
+/* Cancels those who wait, disposes of the free members, and lets the pool go when the uses that
+ * are going on have ended; their members are then disposed of. NULL is fine. The options'
+ * functions and ctx must stay until then. */
+WEFT_API void promise_pool_destroy(struct promise_pool *pool);
+
+/* Takes a member: the one that has been free for longest, validated; else a new one, if there are
+ * fewer than max; else the next to become free, in turn. Then calls fn(member, ctx), and when the
+ * promise that it returns (consumed) is settled, gives the member back.
+ *
+ * A member that isn't valid is disposed of and replaced by a new one. If validating fails, its
+ * error is the result, the member is disposed of, and the next in turn gets a new one. A member
+ * whose use has failed is given back if check says so, else disposed of. Whenever a place becomes
+ * free that way (also because a creation failed, whose error is the result of the use it was for),
+ * the next in turn makes a new member. If disposing fails, its error is the result.
+ *
+ * Returns a promise with the outcome of fn. Canceling it cancels what it waits for: its turn, a
+ * creation, a validation, a disposal, or what fn returned. */
+WEFT_API WEFT_NODISCARD struct promise *promise_pool_use(struct promise_pool *pool,
+                                                         promise_bind_fn *fn, void *ctx);
+
+/* Disposes of all free members, one after the other, and of those in use once they are given back.
+ * Returns a promise fulfilled (with 0) when the free ones are disposed of, or rejected with the
+ * first error of that, the others being disposed of all the same. */
+WEFT_API WEFT_NODISCARD struct promise *promise_pool_clear(struct promise_pool *pool);
+
+/* How many uses wait for a member. NULL: 0. */
+WEFT_API size_t promise_pool_waiting(const struct promise_pool *pool);
+
+/* ---- Switch ------------------------------------------------------------------------------- */
+
+/* Something that is on until it is turned off, and then calls its hooks: what has to be cleaned
+ * up together. Reference counted, because those who registered a hook may look at it later.
+ * Where a switch is an argument, NULL stands for "none": it is always on, and hooks given to it
+ * are dropped. */
+struct promise_switch;
+
+/* A switch that is on, one reference. NULL without memory or runtime. */
+WEFT_API WEFT_NODISCARD struct promise_switch *promise_switch_create(void);
+
+/* One reference more, which it returns, or less. The last one turns nothing off: hooks not
+ * called by then never are. */
+WEFT_API struct promise_switch *promise_switch_ref(struct promise_switch *sw);
+WEFT_API void promise_switch_unref(struct promise_switch *sw);
+
+WEFT_API bool promise_switch_is_on(const struct promise_switch *sw);
+
+/* Has hook(ctx) called when the switch is turned off. Returns 0, or -ESHUTDOWN if it is off, or
+ * -ENOMEM; then the hook will not be called. */
+WEFT_API int promise_switch_add_hook(struct promise_switch *sw, promise_thunk_fn *hook, void *ctx);
+
+/* The same, but if the switch is off, calls the hook now and returns what it returns. Else
+ * fulfilled (with 0), or rejected with -ENOMEM. */
+WEFT_API WEFT_NODISCARD struct promise *
+promise_switch_add_hook_or_exec(struct promise_switch *sw, promise_thunk_fn *hook, void *ctx);
+
+/* Turns the switch off: calls all hooks now, the newest first, also if some fail, and waits for the
+ * promises that they return (consumed). Borrows the switch. NULL or off already: does nothing.
+ * Returns a promise fulfilled (with 0) when all hooks are through, or rejected with the first
+ * error; with -ENOMEM the switch may still be on. */
+WEFT_API WEFT_NODISCARD struct promise *promise_switch_turn_off(struct promise_switch *sw);
+
+typedef struct promise *promise_switch_fn(struct promise_switch *sw, void *ctx);
+
+/* Calls fn(a new switch, ctx), and when the promise that it returns (consumed) is settled, turns
+ * the switch off. The result is that promise's outcome, unless a hook failed: then it is the
+ * hook's error. fn borrows the switch. */
+WEFT_API WEFT_NODISCARD struct promise *promise_switch_with(promise_switch_fn *fn, void *ctx);
+
+WEFT_END_DECLS
+
+#endif
