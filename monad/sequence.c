@@ -92,7 +92,7 @@ static void run_call_on_base(void *arg)
     call->result = run_call(call);
 }
 
-static __attribute__((noinline)) struct promise *call_from_fiber(struct call call)
+static __attribute__((noinline)) struct promise *call_from_strand(struct call call)
 {
     promise__on_base(call.st, run_call_on_base, &call);
     return call.result;
@@ -115,7 +115,7 @@ static inline bool enter(struct promise__state **st, struct promise **p, const c
 
 #define FN(member, f) ((union promise__fn){.member = (f)})
 #define FROM_FIBER(kind, p, fn, ctx) \
-    call_from_fiber((struct call){st, (kind), (p), NULL, (fn), {NULL}, (ctx)})
+    call_from_strand((struct call){st, (kind), (p), NULL, (fn), {NULL}, (ctx)})
 
 static __attribute__((noinline)) struct promise *bind(struct promise *promise, promise_bind_fn *fn,
                                                       void *ctx)
@@ -169,7 +169,7 @@ struct promise *promise_map(struct promise *promise, promise_map_fn *fn, void *c
         struct call call = {st, PROMISE__MAP, promise, NULL, FN(map, fn), {NULL}, ctx};
 
         return PROMISE__MADE(weft__likely(weft__is_base(st->rt)) ? run_call(&call)
-                                                                 : call_from_fiber(call));
+                                                                 : call_from_strand(call));
     }
     case PROMISE__REJECTED:
         return promise;
