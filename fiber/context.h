@@ -90,7 +90,8 @@ void fiber__context_call(struct context *other, void (*fn)(void *arg), void *arg
 void fiber__context_start(void);
 
 /* Lays out what fiber__context_jump pops. Registers that nobody reads keep what was there. */
-static inline void fiber__context_make(struct context *context, void *top, context_entry *entry, void *arg)
+static inline void fiber__context_make(struct context *context, void *top, context_entry *entry,
+                                       void *arg)
 {
     /* the stack pointer is a multiple of 16 in fiber__context_start, as at any call instruction */
     uintptr_t *sp = (uintptr_t *)((uintptr_t)top & ~(uintptr_t)15);
@@ -130,7 +131,7 @@ struct fiber__context_transfer {
 extern struct fiber__context_transfer fiber__context_jump_fcontext(void *to, void *data)
     CONTEXT__SYMBOL("jump_fcontext", "_ZN5boost7context6detail13jump_fcontextEPvS2_");
 extern void *fiber__context_make_fcontext(void *top, size_t size,
-                                    void (*entry)(struct fiber__context_transfer))
+                                          void (*entry)(struct fiber__context_transfer))
     CONTEXT__SYMBOL("make_fcontext",
                     "_ZN5boost7context6detail13make_fcontextEPvmPFvNS1_10transfer_tEE");
 

@@ -26,7 +26,8 @@ void fiber__context_make(struct context *context, void *top, context_entry *entr
     context->entry = entry;
     context->arg = arg;
     /* the size is what make_fcontext is told for platforms that check it; Linux's don't */
-    context->sp = fiber__context_make_fcontext((void *)((uintptr_t)top & ~(uintptr_t)15), 0, fcontext_main);
+    context->sp =
+        fiber__context_make_fcontext((void *)((uintptr_t)top & ~(uintptr_t)15), 0, fcontext_main);
 }
 
 #endif

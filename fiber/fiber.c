@@ -118,7 +118,8 @@ static inline __attribute__((always_inline)) int switch_to_next(struct weft_runt
 }
 
 /* The pass is over, and the caller is queued in the next one or parked. */
-static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt, struct fiber *self)
+static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt,
+                                                         struct fiber *self)
 {
     if (!weft__next_pass_quietly(rt))
         return switch_to_base(rt, self);
@@ -165,8 +166,9 @@ void fiber__park(struct weft_runtime *rt, struct fiber *self, struct fiber_wait 
 
 static __attribute__((noinline, cold, noreturn)) void returned_in_child(const struct fiber *self)
 {
-    weft__report_to(NULL, "fiber \"%s\" (spawned at %s) returned in a forked child, where its runtime "
-                          "does not exist: end the child with exec or _exit",
+    weft__report_to(NULL,
+                    "fiber \"%s\" (spawned at %s) returned in a forked child, where its runtime "
+                    "does not exist: end the child with exec or _exit",
                     self->name, self->where != NULL ? self->where : "an unknown place");
     abort();
 }
@@ -218,7 +220,8 @@ static int create_layer(struct weft_runtime *rt, struct fiber_layer **out)
     }
     class = fiber__stacks_class(size);
     if (class < 0) {
-        weft__report(rt, "weft_options.stack_size is %zu: at most %zu will do", size, STACKS_MAX_SIZE);
+        weft__report(rt, "weft_options.stack_size is %zu: at most %zu will do", size,
+                     STACKS_MAX_SIZE);
         return class;
     }
     layer = calloc(1, sizeof *layer);
@@ -290,8 +293,7 @@ int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
         return rc;
     class = layer->default_class;
     if (options != NULL) {
-        if (options->size < offsetof(struct fiber_options, name) ||
-            options->size > sizeof *options)
+        if (options->size < offsetof(struct fiber_options, name) || options->size > sizeof *options)
             return -EINVAL;
         if (options->size >= offsetof(struct fiber_options, where) && options->stack_size != 0)
             class = fiber__stacks_class(options->stack_size);
@@ -347,7 +349,8 @@ int fiber_prefill(size_t count)
     if (rc < 0)
         return rc;
     free = fiber__stacks_free(&layer->stacks, layer->default_class, count);
-    return free >= count ? 0 : fiber__stacks_grow(&layer->stacks, layer->default_class, count - free);
+    return free >= count ? 0
+                         : fiber__stacks_grow(&layer->stacks, layer->default_class, count - free);
 }
 
 /* ---- the first fiber ---- */
@@ -442,11 +445,12 @@ void fiber__cancel(struct weft_runtime *rt, struct fiber *fiber)
 }
 
 /* Calls visit for each live fiber, oldest slab last. visit may wake fibers, but not start any. */
-static void each_fiber(struct weft_runtime *rt, void (*visit)(struct weft_runtime *, struct fiber *))
+static void each_fiber(struct weft_runtime *rt,
+                       void (*visit)(struct weft_runtime *, struct fiber *))
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
 
-    for (int class = 0; class < STACKS_CLASSES; class++)
+    for (int class = 0; class < STACKS_CLASSES; class ++)
         for (struct stack_slab *slab = layer->stacks.pools[class].slabs; slab != NULL;
              slab = slab->next)
             for (size_t i = 0; i < slab->cut; i++)
@@ -474,14 +478,14 @@ static void dump_fiber(struct weft_runtime *rt, struct fiber *fiber)
     const char *where = fiber->where != NULL ? fiber->where : "an unknown place";
 
     if (fiber->wait == NULL)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s", (void *)fiber, fiber->name, where,
-                     rt->strand == &fiber->strand ? "running" : "runnable");
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s", (void *)fiber, fiber->name,
+                     where, rt->strand == &fiber->strand ? "running" : "runnable");
     else if (fiber->wait->detail >= 0)
         weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s %lld", (void *)fiber,
                      fiber->name, where, fiber->wait->what, (long long)fiber->wait->detail);
     else
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s", (void *)fiber, fiber->name,
-                     where, fiber->wait->what);
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s", (void *)fiber,
+                     fiber->name, where, fiber->wait->what);
 }
 
 static void layer_dump(struct weft_runtime *rt)
@@ -494,7 +498,7 @@ static void layer_stats(const struct weft_runtime *rt, struct weft_stats *stats)
     const struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
 
     stats->fibers += layer->alive;
-    for (int class = 0; class < STACKS_CLASSES; class++)
+    for (int class = 0; class < STACKS_CLASSES; class ++)
         stats->stacks += layer->stacks.pools[class].mapped;
 }
 

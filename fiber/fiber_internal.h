@@ -36,7 +36,7 @@ struct fiber_wait {
 struct fiber {
     struct weft__strand strand; /* task (run, next) and local values; must be first */
     struct context context;
-    int cancelled;           /* 0 or -ECANCELED: what a wait returns; what a switch here hands over */
+    int cancelled; /* 0 or -ECANCELED: what a wait returns; what a switch here hands over */
     struct fiber_wait *wait; /* NULL: runnable or running */
     fiber_fn *fn;
     void *arg;
@@ -80,8 +80,9 @@ static inline void fiber__wake(struct weft_runtime *rt, struct fiber *fiber)
 
 /* A new fiber, queued; its result goes to `ended` (on its own stack, as its last act). 0, -ENOMEM,
  * -EINVAL, -ECANCELED while stopping. */
-int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg, const struct fiber_options *options,
-                 const char *where, fiber_ended *ended, void *owner);
+int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
+                 const struct fiber_options *options, const char *where, fiber_ended *ended,
+                 void *owner);
 
 /* The running fiber, or NULL on the base stack and without a runtime. */
 static inline struct fiber *fiber__self(const struct weft_runtime *rt)

@@ -19,9 +19,9 @@
 #endif
 #endif
 #ifndef VALGRIND_STACK_REGISTER
-#define RUNNING_ON_VALGRIND                 0
-#define VALGRIND_STACK_REGISTER(low, high)  0
-#define VALGRIND_STACK_DEREGISTER(id)       ((void)(id))
+#define RUNNING_ON_VALGRIND                0
+#define VALGRIND_STACK_REGISTER(low, high) 0
+#define VALGRIND_STACK_DEREGISTER(id)      ((void)(id))
 #endif
 
 #ifndef MADV_POPULATE_WRITE
@@ -44,8 +44,8 @@
 #define KEEP_HOT        64 /* free stacks that are never trimmed */
 /* Colours use as much of a page as leaves about 1 KiB in it for the fiber and its first frames. With
  * fewer, 100 fibers already fight for the first-level cache: its sets repeat every page. */
-#define COLOURS         48
-#define COLOUR_STEP     64 /* a cache line */
+#define COLOURS     48
+#define COLOUR_STEP 64 /* a cache line */
 
 static size_t class_size(int class)
 {
@@ -61,7 +61,7 @@ int fiber__stacks_class(size_t size)
     if (size < STACKS_MIN_SIZE)
         size = STACKS_MIN_SIZE;
     while (class_size(class) < size)
-        class++;
+        class ++;
     return class;
 }
 
@@ -78,7 +78,7 @@ void fiber__stacks_init(struct stacks *stacks, struct weft_runtime *rt, size_t f
 
 void fiber__stacks_finish(struct stacks *stacks)
 {
-    for (int class = 0; class < STACKS_CLASSES; class++) {
+    for (int class = 0; class < STACKS_CLASSES; class ++) {
         struct stack_slab *slab = stacks->pools[class].slabs;
 
         while (slab != NULL) {
@@ -118,7 +118,7 @@ static int advise(struct stacks *stacks, struct iovec *ranges, size_t count, int
         }
         if (got < 0 && errno != EAGAIN && errno != EINTR && errno != ENOMEM)
             stacks->vectors = false; /* EBADF: no PIDFD_SELF; EINVAL, EPERM: not this advice */
-        break; /* finish one by one: all of these advices may be repeated */
+        break;                       /* finish one by one: all of these advices may be repeated */
     }
     for (; done < count; done++) {
         int rc;
@@ -139,7 +139,7 @@ static void name_limit(struct stacks *stacks, const char *call, size_t bytes)
     if (stacks->reported)
         return;
     stacks->reported = true;
-    for (int class = 0; class < STACKS_CLASSES; class++)
+    for (int class = 0; class < STACKS_CLASSES; class ++)
         mapped += stacks->pools[class].mapped;
     weft__report(stacks->rt,
                  "no more fiber stacks: %s of %zu bytes failed with %zu stacks mapped; %s", call,
@@ -161,7 +161,8 @@ static int guard_batch(struct stacks *stacks, struct stack *first, size_t count)
             ranges[i].iov_len = stacks->page;
         }
         if (stacks->guard == STACK_GUARD_UNKNOWN) {
-            rc = madvise(ranges[0].iov_base, ranges[0].iov_len, MADV_GUARD_INSTALL) < 0 ? -errno : 0;
+            rc =
+                madvise(ranges[0].iov_base, ranges[0].iov_len, MADV_GUARD_INSTALL) < 0 ? -errno : 0;
             /* a guard that a tool pretends to have installed guards nothing: ask for a write */
             if (rc == 0 && madvise(ranges[0].iov_base, stacks->page, MADV_POPULATE_WRITE) == 0)
                 rc = -EINVAL;
@@ -230,9 +231,9 @@ static int slab_cut(struct stacks *stacks, int class, size_t count)
     first = &slab->stacks[slab->cut];
     for (size_t i = 0; i < count; i++) {
         first[i].low = slab->base + (slab->cut + i) * stride + stacks->page;
-        first[i].class = (uint8_t)class;
+        first[i].class = (uint8_t) class;
         first[i].fiber = (struct fiber *)(void *)(first[i].low + size - stacks->fiber_size -
-                                                 (slab->cut + i) % COLOURS * COLOUR_STEP);
+                                                  (slab->cut + i) % COLOURS * COLOUR_STEP);
         tops[i].iov_base = first[i].low + size - stacks->page;
         tops[i].iov_len = stacks->page;
     }
@@ -315,7 +316,7 @@ static void trim_pool(struct stacks *stacks, struct stack_pool *pool, int class)
 
 void fiber__stacks_trim(struct stacks *stacks)
 {
-    for (int class = 0; class < STACKS_CLASSES; class++) {
+    for (int class = 0; class < STACKS_CLASSES; class ++) {
         struct stack_pool *pool = &stacks->pools[class];
 
         /* each return may have left one more dirty stack, if it was not the same one all along */

@@ -283,8 +283,8 @@ static int run_main(struct weft_runtime *rt)
                 lingering = WEFT_FOREVER - 1;
             }
         }
-        rc = poll_engine(rt, rt->stopping && lingering < WEFT_FOREVER - 1 ? lingering
-                                                                          : WEFT_FOREVER);
+        rc = poll_engine(rt,
+                         rt->stopping && lingering < WEFT_FOREVER - 1 ? lingering : WEFT_FOREVER);
         if (rc < 0) {
             weft__report(rt, "the %s engine failed: %s", rt->engine->class->name, strerror(-rc));
             return rc;
@@ -333,8 +333,9 @@ static int set_options(struct weft_runtime *rt, const struct weft_options *optio
         options = &none;
     if (options->size < offsetof(struct weft_options, engine) ||
         options->size > sizeof(struct weft_options)) {
-        weft__report_to(NULL, "weft_options.size is %zu, this library knows up to %zu: set it to "
-                              "sizeof(struct weft_options), with the headers of this version",
+        weft__report_to(NULL,
+                        "weft_options.size is %zu, this library knows up to %zu: set it to "
+                        "sizeof(struct weft_options), with the headers of this version",
                         options->size, sizeof(struct weft_options));
         return -EINVAL;
     }
@@ -458,8 +459,9 @@ static int enter(struct weft_runtime **rt, const struct weft_options *options)
     int rc;
 
     if (weft__rt != NULL) {
-        weft__report(weft__rt, "weft_run inside weft_run: this thread's runtime (engine %s) is "
-                               "running already; spawn a fiber or bind a promise in it instead",
+        weft__report(weft__rt,
+                     "weft_run inside weft_run: this thread's runtime (engine %s) is "
+                     "running already; spawn a fiber or bind a promise in it instead",
                      weft__rt->engine->class->name);
         return -EBUSY;
     }
@@ -575,8 +577,7 @@ int weft_stats(struct weft_stats *stats)
     struct weft_stats all = {.size = sizeof all};
     struct weft_runtime *rt = weft__rt;
 
-    if (rt == NULL || stats == NULL || stats->size < sizeof stats->size ||
-        stats->size > sizeof all)
+    if (rt == NULL || stats == NULL || stats->size < sizeof stats->size || stats->size > sizeof all)
         return -EINVAL;
     all.size = stats->size;
     all.passes = rt->passes;

@@ -24,12 +24,12 @@
 
 #include "engine.h"
 
-#include <stdatomic.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
-#define weft__likely(x)   __builtin_expect(!!(x), 1)
-#define weft__unlikely(x) __builtin_expect(!!(x), 0)
-#define weft__container(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
+#define weft__likely(x)                    __builtin_expect(!!(x), 1)
+#define weft__unlikely(x)                  __builtin_expect(!!(x), 0)
+#define weft__container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 #define WEFT__ON_BASE   ((uintptr_t)1)
 #define WEFT__START     ((uintptr_t)2)

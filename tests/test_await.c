@@ -39,7 +39,8 @@ static void run_each(weft_main_fn *main, const char *expected)
     EACH_SETUP(setup)
     {
         trace[0] = '\0';
-        cr_assert_eq(run_on(setup, guarded_main, &guarded), 0, "%s: %s", setup->name, report_text());
+        cr_assert_eq(run_on(setup, guarded_main, &guarded), 0, "%s: %s", setup->name,
+                     report_text());
         cr_assert_str_eq(trace, expected, "%s", setup->name);
         cr_assert_eq(live_at_end, 0, "%s: %zu promises left", setup->name, live_at_end);
     }
@@ -225,7 +226,8 @@ static int failing_spawn_main(void *arg)
 
     (void)arg;
     cr_assert_eq(fiber_await(fiber_spawn(NULL, NULL), NULL, WEFT_FOREVER), -EINVAL);
-    cr_assert_eq(fiber_await(fiber_spawn_with(returns, NULL, &options), NULL, WEFT_FOREVER), -EINVAL);
+    cr_assert_eq(fiber_await(fiber_spawn_with(returns, NULL, &options), NULL, WEFT_FOREVER),
+                 -EINVAL);
     promise__fail_after(0);
     cr_assert_eq(fiber_await(fiber_spawn(returns, NULL), NULL, WEFT_FOREVER), -ENOMEM);
     promise__fail_after(SIZE_MAX);

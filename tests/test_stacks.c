@@ -137,10 +137,11 @@ static int trim_main(void *arg)
     high = resident();
     /* the kernel counts resident pages roughly */
     cr_assert_gt(high - before, (size_t)MANY * 24 * 1024);
-    fiber_yield(); /* all have ended */
+    fiber_yield();           /* all have ended */
     fiber_sleep(WEFT_MS(1)); /* the runtime idles */
     low = resident();
-    cr_assert_lt(low - before, (size_t)MANY * 8 * 1024, "%zu, then %zu, then %zu", before, high, low);
+    cr_assert_lt(low - before, (size_t)MANY * 8 * 1024, "%zu, then %zu, then %zu", before, high,
+                 low);
     /* and they still work */
     for (int i = 0; i < MANY; i++)
         cr_assert_eq(fiber_detach(touches, NULL), 0);
@@ -287,7 +288,8 @@ static int classes_main(void *arg)
 {
     (void)arg;
     cr_assert_eq(fiber__stacks_class(0), fiber__stacks_class(STACKS_MIN_SIZE));
-    cr_assert_eq(fiber__stacks_class(STACKS_MIN_SIZE + 1), fiber__stacks_class(STACKS_MIN_SIZE) + 1);
+    cr_assert_eq(fiber__stacks_class(STACKS_MIN_SIZE + 1),
+                 fiber__stacks_class(STACKS_MIN_SIZE) + 1);
     cr_assert_eq(fiber__stacks_class(STACKS_MAX_SIZE), 40);
     cr_assert_eq(fiber__stacks_class(STACKS_MAX_SIZE + 1), -EINVAL);
     return 0;

@@ -40,8 +40,8 @@ typedef int64_t weft_time;
 #define WEFT_FOREVER ((weft_time)INT64_MAX)
 #define WEFT_NOWAIT  ((weft_time)0)
 
-#define WEFT_US(n) ((int64_t)(n)*1000)
-#define WEFT_MS(n) ((int64_t)(n)*1000000)
+#define WEFT_US(n)  ((int64_t)(n)*1000)
+#define WEFT_MS(n)  ((int64_t)(n)*1000000)
 #define WEFT_SEC(n) ((int64_t)(n)*1000000000)
 
 /* The time now. Any thread. Costs one clock_gettime (about 25 ns); never suspends. Since 0.1. */

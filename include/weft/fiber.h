@@ -24,10 +24,10 @@ struct promise;
 typedef int64_t fiber_fn(void *arg);
 
 struct fiber_options {
-    size_t size;        /* sizeof(struct fiber_options) */
-    const char *name;   /* copied, cut at 23 bytes; NULL: none */
-    size_t stack_size;  /* bytes; 0: the runtime's default */
-    const char *where;  /* who spawned it, a string that outlives the fiber: WEFT_HERE */
+    size_t size;       /* sizeof(struct fiber_options) */
+    const char *name;  /* copied, cut at 23 bytes; NULL: none */
+    size_t stack_size; /* bytes; 0: the runtime's default */
+    const char *where; /* who spawned it, a string that outlives the fiber: WEFT_HERE */
     uint64_t reserved[4];
 };
 

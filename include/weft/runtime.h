@@ -17,18 +17,21 @@ struct weft_runtime;
  *     struct weft_options o = WEFT_OPTIONS_INIT;
  * A field of 0 or NULL means the default. All fields are public. */
 struct weft_options {
-    size_t size;             /* sizeof(struct weft_options), for later growth */
-    const char *engine;      /* "uring", "null"; NULL: $WEFT_ENGINE, else the best that works here */
-    unsigned sq_entries;     /* submission queue entries, a power of two; default 256 */
-    unsigned cq_entries;     /* completion queue entries; default 4096 */
-    unsigned ring_flags;     /* WEFT_RING_* bits: leave out what the kernel offers (for tests) */
-    size_t stack_size;       /* bytes of a fiber's stack; default 64 KiB (doubled under ASan) */
-    size_t stack_watermark;  /* bytes of free fiber stacks kept warm; default 64 MiB */
+    size_t size;            /* sizeof(struct weft_options), for later growth */
+    const char *engine;     /* "uring", "null"; NULL: $WEFT_ENGINE, else the best that works here */
+    unsigned sq_entries;    /* submission queue entries, a power of two; default 256 */
+    unsigned cq_entries;    /* completion queue entries; default 4096 */
+    unsigned ring_flags;    /* WEFT_RING_* bits: leave out what the kernel offers (for tests) */
+    size_t stack_size;      /* bytes of a fiber's stack; default 64 KiB (doubled under ASan) */
+    size_t stack_watermark; /* bytes of free fiber stacks kept warm; default 64 MiB */
     void (*report)(void *ctx, const char *line); /* where diagnostics go; default stderr */
     void *report_ctx;
     uint64_t reserved[6];
 };
-#define WEFT_OPTIONS_INIT {.size = sizeof(struct weft_options)}
+#define WEFT_OPTIONS_INIT                   \
+    {                                       \
+        .size = sizeof(struct weft_options) \
+    }
 
 #define WEFT_RING_PLAIN 1u /* no SINGLE_ISSUER, DEFER_TASKRUN or other set-up flag */
 #define WEFT_RING_COOP  2u /* COOP_TASKRUN in place of DEFER_TASKRUN */
@@ -144,14 +147,14 @@ WEFT_API int weft_set(const struct weft_key *key, void *value);
 /* ---- Counters ----------------------------------------------------------------------------- */
 
 struct weft_stats {
-    size_t size;         /* set by the caller: sizeof(struct weft_stats) */
-    uint64_t passes;     /* passes begun */
-    uint64_t enters;     /* times the engine entered the kernel */
-    uint64_t submitted;  /* operations handed to the kernel */
-    uint64_t completed;  /* completions reaped */
-    uint64_t in_flight;  /* operations not yet completed */
-    uint64_t fibers;     /* fibers alive */
-    uint64_t stacks;     /* stacks mapped, in use or pooled */
+    size_t size;        /* set by the caller: sizeof(struct weft_stats) */
+    uint64_t passes;    /* passes begun */
+    uint64_t enters;    /* times the engine entered the kernel */
+    uint64_t submitted; /* operations handed to the kernel */
+    uint64_t completed; /* completions reaped */
+    uint64_t in_flight; /* operations not yet completed */
+    uint64_t fibers;    /* fibers alive */
+    uint64_t stacks;    /* stacks mapped, in use or pooled */
     uint64_t reserved[8];
 };
 

@@ -3,19 +3,19 @@
 #define WEFT_WEFT_H
 
 #include <weft/base.h>
-#include <weft/runtime.h>
+#include <weft/io.h>
 #include <weft/promise.h>
 #include <weft/promise_list.h>
-#include <weft/promise_sequence.h>
 #include <weft/promise_result.h>
-#include <weft/promise_time.h>
 #include <weft/promise_retry.h>
-#include <weft/promise_throttle.h>
-#include <weft/promise_sync.h>
+#include <weft/promise_sequence.h>
 #include <weft/promise_stream.h>
+#include <weft/promise_sync.h>
+#include <weft/promise_throttle.h>
+#include <weft/promise_time.h>
 #include <weft/react.h>
 #include <weft/ring.h>
-#include <weft/io.h>
+#include <weft/runtime.h>
 #if WEFT_HAS_FIBERS
 #include <weft/fiber.h>
 #endif
