@@ -285,23 +285,29 @@ static void stop_timer(struct promise *p)
     weft_timer_stop(promise__extra(p));
 }
 
+struct promise *promise__alarm(struct promise__state *st, weft_time at,
+                               void (*fire)(struct weft_timer *timer))
+{
+    void *timer;
+    struct promise *p =
+        promise__create_operation(st->rt, sizeof(struct weft_timer), stop_timer, &timer);
+
+    if (timer == NULL)
+        return p;
+    p->link.kind = PROMISE__ALARM;
+    weft_timer_init(timer, fire);
+    weft_timer_start(timer, at);
+    return p;
+}
+
 struct promise *promise_sleep_until(weft_time at)
 {
     struct promise__state *st = promise__state_get();
-    struct promise *p;
-    void *timer;
 
     if (st == NULL)
         return promise__no_state(NULL);
     PROMISE__ENTER(st);
-    p = promise__create_operation(st->rt, sizeof(struct weft_timer), stop_timer, &timer);
-    if (timer == NULL)
-        return p;
-    (void)PROMISE__MADE(p);
-    p->link.kind = PROMISE__ALARM;
-    weft_timer_init(timer, wake_sleeper);
-    weft_timer_start(timer, at);
-    return p;
+    return PROMISE__MADE(promise__alarm(st, at, wake_sleeper));
 }
 
 struct promise *promise_sleep(int64_t ns)

@@ -614,6 +614,11 @@ void promise__search(struct promise__state *st, struct promise__stack *stack, st
 void promise__group_discard(struct promise__group *group);
 
 void promise__pause_init(struct promise__state *st);
+/* A promise that `fire` settles at a time, and a cancel rejects at once, its timer stopped. The timer
+ * is its extra memory. */
+struct promise *promise__alarm(struct promise__state *st, weft_time at,
+                               void (*fire)(struct weft_timer *timer));
+
 void promise__queue_leave(struct promise__state *st, struct promise *p);
 void promise__queue_replace(struct promise *old, struct promise *p);
 

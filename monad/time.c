@@ -12,27 +12,14 @@ static void expire(struct weft_timer *timer)
     promise__settle(promise__of_extra(timer), -ETIMEDOUT, weft_num(0));
 }
 
-static void stop_timer(struct promise *p)
-{
-    weft_timer_stop(promise__extra(p));
-}
-
 struct promise *promise_timeout_at(weft_time at)
 {
     struct promise__state *st = promise__state_get();
-    struct promise *p;
-    void *timer;
 
     if (st == NULL)
         return promise__no_state(NULL);
     PROMISE__ENTER(st);
-    p = promise__create_operation(st->rt, sizeof(struct weft_timer), stop_timer, &timer);
-    if (timer == NULL)
-        return p;
-    p->link.kind = PROMISE__ALARM;
-    weft_timer_init(timer, expire);
-    weft_timer_start(timer, at);
-    return p;
+    return PROMISE__MADE(promise__alarm(st, at, expire));
 }
 
 struct promise *promise_timeout(int64_t ns)

@@ -1,6 +1,7 @@
 /* needs: fibers */
 /* What I/O allocates: a fiber's operation nothing, a promise's its block. Counted by standing in
  * front of the allocator. */
+#include "allocations.h"
 #include "io_support.h"
 #include "runtime_internal.h"
 
@@ -8,44 +9,6 @@
 #include <weft/promise.h>
 
 #include <criterion/criterion.h>
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *old, size_t size);
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTS 0 /* the sanitizer stands there itself */
-#else
-#define COUNTS 1
-static _Thread_local size_t allocations;
-
-void *malloc(size_t size)
-{
-    allocations++;
-    return __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    allocations++;
-    return __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size)
-{
-    allocations++;
-    return __libc_realloc(old, size);
-}
-#endif
-
-static size_t count_allocations(void)
-{
-#if COUNTS
-    return allocations;
-#else
-    return 0;
-#endif
-}
 
 static int echo[2], again[2];
 
@@ -101,10 +64,10 @@ static int fiber_main(void *unused)
     cr_assert_eq(fiber_detach(echo_fiber, NULL), 0);
     for (int i = 0; i < 20; i++) {
         if (i == 2)
-            before = count_allocations();
+            before = allocations;
         use_everything(listener, (struct sockaddr *)&address, len);
     }
-    cr_assert_eq(count_allocations(), before);
+    cr_assert_eq(allocations, before);
     close(echo[0]);
     close(listener);
     return 0;
@@ -131,7 +94,7 @@ static int promise_main(void *unused)
         union weft_value n;
 
         if (i == 100)
-            before = count_allocations();
+            before = allocations;
         cr_assert_eq(fiber_await(promise_send(again[0], "x", 1, 0, WEFT_FOREVER), &n, WEFT_FOREVER),
                      0);
         cr_assert_eq(fiber_await(promise_recv(again[1], buf, 8, 0, weft_after(WEFT_SEC(99))), &n,
@@ -139,7 +102,7 @@ static int promise_main(void *unused)
                      0);
         cr_assert_eq(n.num, 1);
     }
-    cr_assert_eq(count_allocations(), before);
+    cr_assert_eq(allocations, before);
     close_pair(again);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* Long-lived promises keep nothing of what came and went, counted in blocks and in calls of the
  * allocator; work on one list is bounded; and a million of anything needs no stack, neither the base
  * stack's nor a fiber's. */
+#include "allocations.h"
 #include "harness.h"
 #include "test_promise.h"
 
@@ -12,43 +13,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
-
-/* ---- counting the allocator's calls ---- */
-
-#if PROMISE__ASAN || defined(__SANITIZE_THREAD__)
-#define allocations ((size_t)0) /* the sanitizer stands there itself */
-#else
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *old, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
-
-static _Thread_local size_t allocations;
-
-void *malloc(size_t size)
-{
-    allocations++;
-    return __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    allocations++;
-    return __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size)
-{
-    allocations++;
-    return __libc_realloc(old, size);
-}
-
-void *aligned_alloc(size_t alignment, size_t size)
-{
-    allocations++;
-    return __libc_memalign(alignment, size);
-}
-#endif
 
 static size_t smaller_on_slow_tools(size_t count)
 {
