@@ -28,7 +28,7 @@ quietly "$cmake" --install "$build" --prefix "$work/installed"
 prefix="$work/a moved prefix"
 mv "$work/installed" "$prefix"
 
-quietly "$cmake" -S "$client" -B "$work/cmake" "-DCMAKE_PREFIX_PATH=$prefix" \
+quietly "$cmake" -S "$client" -B "$work/cmake" -G Ninja "-DCMAKE_PREFIX_PATH=$prefix" \
     "-DCMAKE_C_COMPILER=$compiler" "-DWEFT_KIND=$kind"
 quietly "$cmake" --build "$work/cmake"
 "$work/cmake/client"
