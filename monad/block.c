@@ -25,15 +25,6 @@
 
 _Thread_local struct promise__state *promise__tls;
 
-struct promise promise__enomem = {
-    .link = {.count = 1, .kind = PROMISE__PLAIN, .flags = PROMISE__REJECTED | PROMISE__STATIC},
-    .status = -ENOMEM,
-};
-struct promise promise__einval = {
-    .link = {.count = 1, .kind = PROMISE__PLAIN, .flags = PROMISE__REJECTED | PROMISE__STATIC},
-    .status = -EINVAL,
-};
-
 /* ---- blocks ---- */
 
 #define QUARANTINE \
@@ -240,7 +231,15 @@ static void finish(struct weft_runtime *rt)
     free(st);
 }
 
-static const struct weft__layer_hooks hooks = {.stop = stop, .dump = dump, .finish = finish};
+static void stats(const struct weft_runtime *rt, struct weft_stats *out)
+{
+    const struct promise__state *st = rt->layer[WEFT__LAYER_PROMISE];
+
+    out->promises += st->live;
+}
+
+static const struct weft__layer_hooks hooks = {
+    .stop = stop, .dump = dump, .stats = stats, .finish = finish};
 
 static void after_fork_in_child(void)
 {
@@ -271,10 +270,14 @@ struct promise__state *promise__state_slow(void)
     return st;
 }
 
-struct promise *promise__no_state(struct promise *consumed)
+int promise__no_state_error(void)
 {
-    (void)consumed; /* a promise without a runtime is a static one */
-    return weft__rt != NULL ? &promise__enomem : &promise__einval;
+    return weft__rt != NULL ? -ENOMEM : -EINVAL;
+}
+
+struct promise *promise__no_state(void)
+{
+    return promise__error(promise__no_state_error());
 }
 
 #ifndef NDEBUG
@@ -282,7 +285,7 @@ bool promise__valid(struct promise__state *st, const struct promise *p, const ch
 {
     const char *what;
 
-    if (p->link.flags & PROMISE__STATIC)
+    if (promise__immediate(p))
         return true;
     if (p->link.kind == PROMISE__FREE)
         what = "has been freed";

@@ -133,13 +133,14 @@ static int attach(struct promise *promise, enum promise__kind kind, union promis
 {
     struct promise__state *st = promise__state_get();
     struct promise__callback *callback;
+    struct promise room;
     struct side_call call;
 
     if (st == NULL)
-        return promise__no_state(NULL)->status;
+        return promise__no_state_error();
     if (promise == NULL || !PROMISE__VALID(st, promise, function))
         return -EINVAL;
-    call = (struct side_call){st, promise__under(st, promise), kind, fn, other, ctx};
+    call = (struct side_call){st, promise__look(st, promise, &room), kind, fn, other, ctx};
     if (promise__flags(call.x) != PROMISE__PENDING) {
         if (!concerns(&call))
             return 0;
@@ -196,7 +197,7 @@ int promise_async(struct promise *promise)
     int rc;
 
     if (promise == NULL)
-        promise = &promise__einval;
+        promise = promise__einval;
     rc = attach(promise, PROMISE__TO_HOOK, NO_FN, NO_FN, NULL, __func__);
     promise_unref(promise);
     return rc;
@@ -207,7 +208,7 @@ int promise_dont_wait(struct promise *promise, promise_error_fn *handler, void *
     int rc;
 
     if (promise == NULL)
-        promise = &promise__einval;
+        promise = promise__einval;
     rc = attach(promise, PROMISE__DONT_WAIT, FN(error, handler), NO_FN, ctx, __func__);
     promise_unref(promise);
     return rc;

@@ -63,10 +63,11 @@ static struct promise__group *search_line(struct promise__state *st, struct prom
     size_t steps = st->live; /* more than that: it depends on itself */
 
     for (;;) {
-        struct promise *x = promise__under(st, p);
+        struct promise *x;
 
-        if (promise__flags(x) != PROMISE__PENDING)
+        if (!promise__pending(st, p))
             return NULL;
+        x = promise__under(st, p);
         switch (x->link.kind) {
         case PROMISE__TASK:
         case PROMISE__QUEUED:
@@ -181,19 +182,19 @@ PROMISE__ENTRY struct promise *wrap(enum promise__kind kind, struct promise *p,
     struct promise *x, *q;
 
     if (p == NULL)
-        return &promise__einval;
+        return promise__einval;
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     if (!PROMISE__VALID(st, p, function))
-        return &promise__einval;
-    x = promise__under(st, p);
-    if (promise__flags(x) != PROMISE__PENDING)
+        return promise__einval;
+    if (!promise__pending(st, p))
         return p;
+    x = promise__under(st, p);
     q = promise__new(st, kind, PROMISE__PENDING);
     if (weft__unlikely(q == NULL)) {
         promise__release(st, p);
-        return &promise__enomem;
+        return promise__enomem;
     }
     q->operand = NULL;
     promise__list_push(x, &q->link);

@@ -81,7 +81,7 @@ struct tracing {
 static void count_reference(void *arg, struct promise *to)
 {
     (void)arg;
-    if (!(to->link.flags & PROMISE__STATIC))
+    if (!promise__immediate(to))
         ++*number(&to->link);
 }
 
@@ -90,7 +90,7 @@ static void reach(void *arg, struct promise *p)
     struct tracing *tracing = arg;
     uint32_t *mark;
 
-    if (p->link.flags & PROMISE__STATIC)
+    if (promise__immediate(p))
         return;
     mark = number(&p->link);
     if (*mark != MARKED) {
@@ -157,7 +157,7 @@ static void give_back(void *arg, struct promise *to)
 {
     struct tracing *tracing = arg;
 
-    if (!(to->link.flags & PROMISE__STATIC) && *number(&to->link) == MARKED)
+    if (!promise__immediate(to) && *number(&to->link) == MARKED)
         tracing->stack[tracing->depth++] = to;
 }
 

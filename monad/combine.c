@@ -57,12 +57,14 @@ static struct promise_split *new_split(struct promise__state *st, size_t capacit
     return split;
 }
 
-/* The value of fulfilled `x`, which is retained. */
-static void add_value(struct promise_values *values, struct promise *x)
+/* The value of fulfilled `p`, which is retained. */
+static void add_value(struct promise__state *st, struct promise_values *values, struct promise *p)
 {
-    promise__retain(x);
-    values->value[values->count] = x->value;
-    values->source[values->count++] = x;
+    struct promise *owner = promise__handle(st, p);
+
+    promise__retain(owner);
+    (void)promise__outcome(st, owner, &values->value[values->count]);
+    values->source[values->count++] = owner;
 }
 
 void promise_values_destroy(void *memory)
@@ -118,7 +120,7 @@ struct operands {
 
 static struct promise *operand(const struct operands *from, size_t i)
 {
-    return from->promise[i] != NULL ? from->promise[i] : &promise__einval;
+    return promise__or_invalid(from->promise[i]);
 }
 
 static void release_all(struct promise__state *st, const struct operands *from, size_t except)
@@ -251,7 +253,7 @@ static struct promise *new_group(struct promise__state *st, enum promise__op op,
         if (q != NULL)
             promise__block_free(st, &q->link);
         release_all(st, from, SIZE_MAX);
-        return &promise__enomem;
+        return promise__enomem;
     }
     q->link.kind = PROMISE__GROUPED;
     q->fn.group = group;
@@ -267,14 +269,16 @@ static struct promise *new_group(struct promise__state *st, enum promise__op op,
     group->epoch = 0;
     for (uint32_t i = 0; i < group->size; i++) {
         struct promise__slot *slot = &group->slot[i];
-        struct promise *p = operand(from, i), *x = promise__under(st, p);
+        struct promise *p = operand(from, i);
 
         slot->link.kind = PROMISE__SLOT;
         slot->link.flags = 0;
         slot->link.count = i;
         slot->link.next = NULL;
         slot->operand = p;
-        if (promise__flags(x) == PROMISE__PENDING) {
+        if (promise__pending(st, p)) {
+            struct promise *x = promise__under(st, p);
+
             promise__list_push(x, &slot->link);
             x->link.flags |= PROMISE__ACTIVE;
             group->link.count++;
@@ -330,7 +334,7 @@ static void fire_gather(struct promise__state *st, struct promise__stack *stack,
     if (op == PROMISE__ALL) {
         if (group->status == 0)
             for (uint32_t i = 0; i < group->size; i++)
-                add_value(group->payload, promise__under(st, group->slot[i].operand));
+                add_value(st, group->payload, group->slot[i].operand);
         settle_payload(stack, q, op, group->payload, group->status);
     } else if (group->status < 0) {
         promise__settle_error(stack, q, group->status);
@@ -351,14 +355,14 @@ PROMISE__ENTRY struct promise *gather(enum promise__op op, struct promise *const
     int status = 0;
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     if (promises == NULL && count > 0)
         return PROMISE__MADE(promise_rejected(-EINVAL));
     if (!all_valid(st, &from, function))
-        return &promise__einval;
+        return promise__einval;
     for (size_t i = 0; i < count; i++) {
-        struct promise *x = promise__under(st, operand(&from, i));
+        struct promise room, *x = promise__look(st, operand(&from, i), &room);
 
         if (promise__flags(x) == PROMISE__PENDING)
             pending = true;
@@ -375,10 +379,10 @@ PROMISE__ENTRY struct promise *gather(enum promise__op op, struct promise *const
     values = new_values(st, count);
     if (values != NULL)
         for (size_t i = 0; i < count; i++)
-            add_value(values, promise__under(st, operand(&from, i)));
+            add_value(st, values, operand(&from, i));
     release_all(st, &from, SIZE_MAX);
     return PROMISE__MADE(values != NULL ? promise_fulfilled_owned(values, promise_values_destroy)
-                                        : &promise__enomem);
+                                        : promise__enomem);
 }
 
 struct promise *promise_join(struct promise *const promises[], size_t count)
@@ -409,13 +413,13 @@ static int look(struct promise__state *st, enum promise__op op, struct promise *
     struct promise_values *values = op == PROMISE__SPLIT ? &split->values : payload;
 
     for (size_t i = 0; i < count; i++) {
-        struct promise *p = promise[i * stride], *x;
+        struct promise *p = promise__or_invalid(promise[i * stride]);
+        struct promise room, *x = promise__look(st, p, &room);
 
-        x = promise__under(st, p != NULL ? p : &promise__einval);
         if (promise__flags(x) == PROMISE__REJECTED)
             return x->status;
         if (promise__flags(x) == PROMISE__FULFILLED) {
-            add_value(values, x);
+            add_value(st, values, p);
         } else if (op == PROMISE__SPLIT) {
             promise__retain(p);
             split->pending[split->pending_count++] = p;
@@ -556,7 +560,7 @@ static struct promise *look_settled(struct race_call *call)
 {
     bool failed;
     void *payload = new_payload(call->st, call->op, call->from.count, &failed);
-    struct promise *result = &promise__enomem;
+    struct promise *result = promise__enomem;
 
     if (!failed) {
         int status = look(call->st, call->op, call->from.promise, 1, call->from.count, payload);
@@ -603,14 +607,14 @@ PROMISE__ENTRY struct promise *race(enum promise__op op, struct promise *const p
     struct race_call call = {st, op, {promises, count}, SIZE_MAX, SIZE_MAX, NULL};
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     if (promises == NULL || count == 0)
         return PROMISE__MADE(promise_rejected(-EINVAL));
     if (!all_valid(st, &call.from, function))
-        return &promise__einval;
+        return promise__einval;
     for (size_t i = 0; i < count; i++) {
-        struct promise *x = promise__under(st, operand(&call.from, i));
+        struct promise room, *x = promise__look(st, operand(&call.from, i), &room);
 
         if (promise__flags(x) == PROMISE__PENDING)
             continue;

@@ -56,14 +56,14 @@ struct promise *promise_condition_wait(struct promise_condition *condition,
     struct promise *p;
 
     if (st == NULL || condition == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     p = promise__wait_make(st, sizeof *wait, NULL, &wait);
     if (wait == NULL)
         return p;
     if (mutex != NULL) {
         p = promise_finalize(p, lock_again, mutex);
-        if (p == &promise__enomem) {
+        if (p == promise__enomem) {
             promise__release(st, promise__of_extra(wait)); /* nobody's: gone */
             return p;
         }

@@ -29,7 +29,7 @@ static struct promise *as_value(int err, void *ctx)
 /* Settled `p`, or the rejected promise that it stands for. */
 static struct promise *as_settled(struct promise__state *st, struct promise *p)
 {
-    struct promise *x = promise__under(st, p), *rejected;
+    struct promise room, *x = promise__look(st, p, &room), *rejected;
 
     if (promise__flags(x) != PROMISE__FULFILLED || x->destroy != error)
         return p;
@@ -59,7 +59,7 @@ struct promise *promise__follow(struct promise__state *st, struct promise *promi
     struct promise *operands[2];
 
     if (promise == NULL)
-        promise = &promise__einval;
+        promise = promise__einval;
     if (!promise__pending(st, promise)) {
         if (errors || promise_state(promise) == PROMISE_FULFILLED)
             return step->run(step, promise);
@@ -67,7 +67,7 @@ struct promise *promise__follow(struct promise__state *st, struct promise *promi
         return promise;
     }
     operands[0] = promise_fulfilled_owned(step, drop);
-    if (operands[0]->link.flags & PROMISE__STATIC) { /* and the step is dropped */
+    if (promise__immediate(operands[0])) { /* no memory, and the step is dropped */
         promise__release(st, promise);
         return operands[0];
     }

@@ -122,7 +122,7 @@ static struct walk *new_walk(enum op op, const struct items *items, void *ctx)
         failed = walk->yes == NULL;
     } else if (is_question(op)) {
         walk->end = promise_create();
-        failed = (walk->end->link.flags & PROMISE__STATIC) != 0;
+        failed = promise__immediate(walk->end);
     }
     if (failed) {
         walk_unref(walk);
@@ -163,7 +163,7 @@ static struct promise *call(struct promise__state *st, struct walk *walk, size_t
         p = walk->fn.item(i, address(walk, i), walk->ctx);
     }
     walk->depth--;
-    return p != NULL ? p : &promise__einval;
+    return p != NULL ? p : promise__einval;
 }
 
 static bool says_yes(struct promise__state *st, struct promise *p)
@@ -178,7 +178,7 @@ static bool says_yes(struct promise__state *st, struct promise *p)
 static void keep_value(struct promise__state *st, struct promise_values *values, size_t i,
                        struct promise *p)
 {
-    struct promise *x = promise__under(st, p);
+    struct promise room, *x = promise__look(st, p, &room);
 
     values->value[i] = x->value;
     if (x->destroy != NULL || x->source != NULL) {
@@ -255,7 +255,7 @@ static struct promise *filtered(const struct walk *walk)
     size_t n = 0;
 
     if (values == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     for (size_t i = 0; i < walk->items.count; i++)
         if (walk->yes[i])
             values->value[n++] = element(walk, i);
@@ -276,7 +276,7 @@ static struct promise *partitioned(const struct walk *walk)
     if (count <= (SIZE_MAX - sizeof *partition) / each)
         partition = calloc(1, sizeof *partition + count * each);
     if (partition == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     partition->yes.value = (union weft_value *)(void *)(partition + 1);
     partition->no.value = partition->yes.value + count_yes(walk);
     partition->yes.source = (struct promise **)(void *)(partition->yes.value + count);
@@ -447,7 +447,7 @@ static struct promise *start_lane(struct promise__state *st, struct walk *walk)
 
     if (lane == NULL) {
         walk->over = true;
-        return &promise__enomem;
+        return promise__enomem;
     }
     *lane = (struct lane){{resume_lane, drop_lane}, walk, SIZE_MAX};
     walk->refs++;
@@ -489,7 +489,7 @@ static struct promise *start_lanes(struct promise__state *st, struct walk *walk,
         walk->every = false;
         forget(&lanes);
         walk_unref(walk);
-        return &promise__enomem;
+        return promise__enomem;
     }
     if (result == NULL) {
         if (lanes.count == 0 || (is_question(walk->op) && walk->running == 0 && !walk->over)) {
@@ -572,7 +572,7 @@ static struct promise *start_all(struct promise__state *st, struct walk *walk)
         if (!note_waited(walk, &capacity, pending.count, i) || !gather(&pending, p)) {
             forget(&pending);
             walk_unref(walk);
-            return &promise__enomem;
+            return promise__enomem;
         }
     }
     if (pending.count == 0) {
@@ -617,12 +617,12 @@ static struct promise *walk_over(enum op op, size_t max, struct items items, pro
     struct start s = {promise__state_get(), NULL, max};
 
     if (s.st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     if (fn == NULL && fold == NULL)
         return promise_rejected(-EINVAL);
     s.walk = new_walk(op, &items, ctx);
     if (s.walk == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     s.walk->step.run = finish_walk;
     s.walk->step.drop = drop_walk;
     s.walk->lone = max == SERIAL;
@@ -631,7 +631,7 @@ static struct promise *walk_over(enum op op, size_t max, struct items items, pro
         s.walk->so_far = promise_fulfilled(initial);
         if (promise_state(s.walk->so_far) == PROMISE_REJECTED) {
             walk_unref(s.walk);
-            return &promise__enomem;
+            return promise__enomem;
         }
     } else {
         s.walk->fn.item = fn;

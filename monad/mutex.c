@@ -60,13 +60,13 @@ struct promise *promise_mutex_lock(struct promise_mutex *mutex)
     struct promise *p;
 
     if (st == NULL || m == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     if (m->locked)
         return promise__wait_create(st, &m->waits);
     p = promise__cell(st, weft_num(0), NULL);
     if (p == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     m->locked = true;
     return p;
 }
@@ -137,7 +137,7 @@ struct promise *promise_mutex_with_lock(struct promise_mutex *mutex, promise_thu
     struct promise *p;
 
     if (st == NULL || mutex == NULL || fn == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     p = promise__job_create(st, sizeof *job, has_lock, &job);
     if (job == NULL)

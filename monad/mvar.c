@@ -82,7 +82,7 @@ struct promise *promise_mvar_put(struct promise_mvar *mvar, union weft_value val
     struct promise *p;
 
     if (st == NULL || m == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     if (m->full) {
         p = promise__wait_make(st, sizeof *wait, NULL, &wait);
@@ -94,7 +94,7 @@ struct promise *promise_mvar_put(struct promise_mvar *mvar, union weft_value val
     }
     p = promise__cell(st, weft_num(0), NULL);
     if (p == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     wait = promise__waits_first(&m->takers);
     if (wait != NULL) {
         promise__wake(wait, 0, value, m->destroy);
@@ -128,13 +128,13 @@ struct promise *promise_mvar_take(struct promise_mvar *mvar)
     struct promise *p;
 
     if (st == NULL || m == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     if (!m->full)
         return promise__wait_create(st, &m->takers);
     p = promise__cell(st, weft_num(0), m->destroy);
     if (p == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     p->value = take(m);
     promise__flush(st);
     return p;

@@ -124,11 +124,11 @@ PROMISE__ENTRY struct promise *queue_wait(struct promise_queue *queue, bool fron
     struct promise *p;
 
     if (st == NULL || queue == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     p = promise__new(st, PROMISE__QUEUED, PROMISE__PENDING | PROMISE__RESOLVER);
     if (p == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     p->link.count = 2;
     queue_add(queue, p, front);
     return p;
@@ -188,11 +188,11 @@ struct promise *promise_pause(void)
     struct promise *p;
 
     if (weft__unlikely(st == NULL))
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     p = promise__new(st, PROMISE__QUEUED, PROMISE__PENDING);
     if (weft__unlikely(p == NULL))
-        return &promise__enomem;
+        return promise__enomem;
     p->link.count = 2;
     queue_add(&st->paused, p, false);
     st->paused_count++;
@@ -221,7 +221,7 @@ int promise_set_pause_notifier(promise_count_fn *notifier, void *ctx)
     struct promise__state *st = promise__state_get();
 
     if (st == NULL)
-        return promise__no_state(NULL)->status;
+        return promise__no_state_error();
     st->notifier = notifier;
     st->notifier_ctx = ctx;
     return 0;
@@ -305,7 +305,7 @@ struct promise *promise_sleep_until(weft_time at)
     struct promise__state *st = promise__state_get();
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     return PROMISE__MADE(promise__alarm(st, at, wake_sleeper));
 }

@@ -262,18 +262,16 @@ static struct promise *acquire(struct promise__state *st, struct promise_pool *p
     struct promise *p;
 
     if (pool->free_count > 0) {
-        p = promise_fulfilled(weft_num(0));
-        if (!(p->link.flags & PROMISE__STATIC))
-            p->value = take_free(pool);
+        p = promise__cell(st, weft_num(0), NULL);
+        if (p == NULL)
+            return promise__enomem;
+        p->value = take_free(pool);
         return p;
     }
     if (pool->count < pool->max) {
         if (take_place(pool) < 0)
-            return &promise__enomem;
-        p = promise_rejected(NO_MEMBER);
-        if (p->link.flags & PROMISE__STATIC)
-            pool->count--;
-        return p;
+            return promise__enomem;
+        return promise__error(NO_MEMBER);
     }
     p = promise__wait_make(st, sizeof(struct pool_wait), leave_queue, &wait);
     if (wait == NULL)
@@ -291,7 +289,7 @@ struct promise *promise_pool_use(struct promise_pool *pool, promise_bind_fn *fn,
     struct use *use;
 
     if (st == NULL || pool == NULL || fn == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     if (pool->destroyed)
         return promise_rejected(-ECANCELED);
@@ -349,7 +347,7 @@ struct promise *promise_pool_clear(struct promise_pool *pool)
     size_t count;
 
     if (st == NULL || pool == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     count = pool->free_count;
     p = promise__job_create(st, sizeof *clearing + count * sizeof(union weft_value), cleared,

@@ -16,10 +16,10 @@ PROMISE__ENTRY struct promise *make(enum promise__kind kind, unsigned flags)
     struct promise *p;
 
     if (weft__unlikely(st == NULL))
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     p = promise__new(st, kind, flags);
-    return weft__likely(p != NULL) ? p : &promise__enomem;
+    return weft__likely(p != NULL) ? p : promise__enomem;
 }
 
 struct promise *promise_create(void)
@@ -32,68 +32,65 @@ struct promise *promise_create_task(void)
     return make(PROMISE__TASK, PROMISE__PENDING | PROMISE__RESOLVER);
 }
 
-static struct promise *fulfilled(struct promise__state *st, union weft_value value,
-                                 void (*destroy)(void *ptr))
+struct promise *promise__cell(struct promise__state *st, union weft_value value,
+                              void (*destroy)(void *ptr))
 {
     struct promise *p = promise__new(st, PROMISE__PLAIN, PROMISE__FULFILLED);
 
     if (weft__unlikely(p == NULL))
-        return &promise__enomem;
+        return NULL;
     p->value = value;
     p->destroy = destroy;
-    p->source = NULL; /* status is looked at only if rejected */
+    p->source = NULL;
+    p->status = 0;
+    return p;
+}
+
+/* A block with a value that a handle can't hold, or has to own. */
+static __attribute__((noinline)) struct promise *
+fulfilled(union weft_value value, void (*destroy)(void *ptr), const void *where)
+{
+    struct promise__state *st = promise__state_get();
+    struct promise *p;
+
+    if (weft__unlikely(st == NULL))
+        return promise__no_state();
+    p = promise__cell(st, value, destroy);
+    if (weft__unlikely(p == NULL))
+        return promise__enomem;
+    PROMISE__MADE_AT(p, where);
     return p;
 }
 
 struct promise *promise_fulfilled(union weft_value value)
 {
-    struct promise__state *st = promise__state_get();
-
-    if (weft__unlikely(st == NULL))
-        return promise__no_state(NULL);
-    PROMISE__ENTER(st);
-    return fulfilled(st, value, NULL);
+    if (weft__likely(promise__immediate_fits(value)))
+        return promise__immediate_of(value);
+    return fulfilled(value, NULL, __builtin_return_address(0));
 }
 
 struct promise *promise_fulfilled_owned(void *ptr, void (*destroy)(void *ptr))
 {
-    struct promise__state *st = promise__state_get();
     struct promise *p;
 
-    if (weft__unlikely(st == NULL)) {
-        p = promise__no_state(NULL);
-    } else {
-        PROMISE__ENTER(st);
-        p = fulfilled(st, weft_ptr(ptr), destroy);
-    }
-    if (weft__unlikely(p->link.flags & PROMISE__STATIC) && destroy != NULL)
+    if (destroy == NULL)
+        return promise_fulfilled(weft_ptr(ptr));
+    p = fulfilled(weft_ptr(ptr), destroy, __builtin_return_address(0));
+    if (weft__unlikely(promise__immediate(p))) /* no memory */
         destroy(ptr);
     return p;
 }
 
 struct promise *promise_rejected(int err)
 {
-    struct promise__state *st = promise__state_get();
-    struct promise *p;
-
-    if (weft__unlikely(st == NULL))
-        return promise__no_state(NULL);
-    PROMISE__ENTER(st);
-    p = promise__new(st, PROMISE__PLAIN, PROMISE__REJECTED);
-    if (weft__unlikely(p == NULL))
-        return &promise__enomem;
-    p->value = weft_num(0);
-    p->destroy = NULL;
-    p->source = NULL;
-    p->status = err < 0 ? err : -EINVAL;
-    return p;
+    return promise__error(err < 0 ? err : -EINVAL);
 }
 
 struct promise *promise_from_result(int64_t result)
 {
     if (result >= 0)
-        return PROMISE__MADE(promise_fulfilled(weft_num(result)));
-    return PROMISE__MADE(promise_rejected(result < INT32_MIN ? -EINVAL : (int)result));
+        return promise_fulfilled(weft_num(result));
+    return promise__error(result < INT32_MIN ? -EINVAL : (int)result);
 }
 
 struct promise *promise__create_operation(struct weft_runtime *rt, size_t extra,
@@ -106,13 +103,13 @@ struct promise *promise__create_operation(struct weft_runtime *rt, size_t extra,
     (void)rt;
     *extra_memory = NULL;
     if (weft__unlikely(st == NULL))
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     if (extra > SIZE_MAX / 4)
-        return &promise__enomem;
+        return promise__enomem;
     p = promise__block_sized(st, PROMISE__EXTRA + extra);
     if (weft__unlikely(p == NULL))
-        return &promise__enomem;
+        return promise__enomem;
     p->link.next = NULL;
     p->link.count = 2;
     p->link.kind = PROMISE__OPERATION;
@@ -155,14 +152,14 @@ struct promise *promise__under_slow(struct promise__state *st, struct promise *p
 enum promise_state promise_poll(struct promise *promise, union weft_value *value, int *err)
 {
     struct promise__state *st = promise__tls;
-    struct promise *x;
+    struct promise *x, room;
 
     if (promise == NULL || !PROMISE__VALID(st, promise, __func__)) {
         if (err != NULL)
             *err = -EINVAL;
         return PROMISE_REJECTED;
     }
-    x = promise__under(st, promise);
+    x = promise__look(st, promise, &room);
     switch (promise__flags(x)) {
     case PROMISE__FULFILLED:
         if (value != NULL)
@@ -197,7 +194,8 @@ void promise_unref(struct promise *promise)
     struct promise__state *st = promise__tls;
 
     /* Without a state the runtime is ending, and all promises with it. */
-    if (promise == NULL || st == NULL || !PROMISE__VALID(st, promise, __func__))
+    if (promise == NULL || promise__immediate(promise) || st == NULL ||
+        !PROMISE__VALID(st, promise, __func__))
         return;
     if (promise->link.count > 1 && promise__flags(promise) == PROMISE__PENDING &&
         (promise->link.flags & PROMISE__ACTIVE))
@@ -399,8 +397,7 @@ void promise__dropped(struct promise__state *st, struct promise *p)
                     continue;
                 }
             }
-            if (operand == NULL || operand->link.flags & PROMISE__STATIC ||
-                --operand->link.count > 0)
+            if (operand == NULL || --operand->link.count > 0)
                 return;
             p = operand;
             continue;

@@ -91,7 +91,6 @@ enum promise__kind {
 #define PROMISE__REJECTED  2u
 #define PROMISE__PROXY     3u
 #define PROMISE__STATE     3u
-#define PROMISE__STATIC    4u    /* shared, constant: neither counted nor freed */
 #define PROMISE__ACTIVE    8u    /* not only struct weft_waiter among the waiters */
 #define PROMISE__CANCELERS 0x10u /* on_cancel callbacks among the waiters */
 #define PROMISE__RESOLVER  0x20u /* this handle may settle it */
@@ -247,10 +246,59 @@ struct promise__state {
     const void *where; /* debug: the call being served */
 };
 
+/* ---- immediate promises ----
+ *
+ * A settled promise whose value or error fits a word but two bits is its own handle: there is no
+ * block and nothing to count. Bit 0 tells it from a pointer, bit 1 an error from a value. The value
+ * fits if it is a number that needs no more than 62 bits, as all pointers of user space are. */
+
+static inline bool promise__immediate(const struct promise *p)
+{
+    return ((uintptr_t)p & 1) != 0;
+}
+
+static inline bool promise__immediate_failed(const struct promise *p)
+{
+    return ((uintptr_t)p & 2) != 0;
+}
+
+static inline union weft_value promise__immediate_value(const struct promise *p)
+{
+    return weft_num((intptr_t)p >> 2);
+}
+
+static inline int promise__immediate_error(const struct promise *p)
+{
+    return (int)((intptr_t)p >> 2);
+}
+
+static inline bool promise__immediate_fits(union weft_value value)
+{
+    return (int64_t)((intptr_t)((uint64_t)value.num << 2) >> 2) == value.num;
+}
+
+static inline struct promise *promise__immediate_of(union weft_value value)
+{
+    return (struct promise *)(uintptr_t)((uint64_t)value.num << 2 | 1);
+}
+
+/* Rejected with `err` < 0. */
+static inline struct promise *promise__error(int err)
+{
+    return (struct promise *)((uintptr_t)(intptr_t)err << 2 | 3);
+}
+
+#define promise__enomem promise__error(-ENOMEM)
+#define promise__einval promise__error(-EINVAL)
+
+/* What NULL counts as. */
+static inline struct promise *promise__or_invalid(struct promise *p)
+{
+    return weft__likely(p != NULL) ? p : promise__einval;
+}
+
 /* The calling thread's state; NULL before the first promise of a runtime, and without one. */
 extern _Thread_local struct promise__state *promise__tls;
-
-extern struct promise promise__enomem, promise__einval; /* static, rejected */
 
 struct promise__state *promise__state_slow(void);
 
@@ -266,6 +314,7 @@ static inline struct promise__state *promise__state_get(void)
 #define PROMISE__ENTRY                  static
 #define PROMISE__ENTER(st)              ((void)0)
 #define PROMISE__MADE(p)                (p)
+#define PROMISE__MADE_AT(p, where)      ((void)(where))
 #define PROMISE__VALID(st, p, function) ((void)(function), true)
 #else
 /* Remember who calls; refuse promises that are freed or another runtime's. What public functions
@@ -276,9 +325,10 @@ static inline struct promise__state *promise__state_get(void)
 #define PROMISE__VALID(st, p, function) promise__valid((st), (p), (function))
 /* The caller also made `p`, through another public function. */
 #define PROMISE__MADE(p)                promise__made((p), __builtin_return_address(0))
+#define PROMISE__MADE_AT(p, where)      ((void)promise__made((p), (where)))
 static inline struct promise *promise__made(struct promise *p, const void *where)
 {
-    if (!(p->link.flags & PROMISE__STATIC))
+    if (!promise__immediate(p))
         p->where = where;
     return p;
 }
@@ -365,7 +415,7 @@ static inline struct promise *promise__new(struct promise__state *st, enum promi
 
 static inline void promise__retain(struct promise *p)
 {
-    if (weft__likely(!(p->link.flags & PROMISE__STATIC)))
+    if (!promise__immediate(p))
         p->link.count++;
 }
 
@@ -374,20 +424,50 @@ void promise__dropped(struct promise__state *st, struct promise *p);
 /* One reference less. */
 static inline void promise__release(struct promise__state *st, struct promise *p)
 {
-    if (weft__unlikely(p->link.flags & PROMISE__STATIC))
-        return;
-    if (--p->link.count == 0)
+    if (!promise__immediate(p) && --p->link.count == 0)
         promise__dropped(st, p);
 }
 
 struct promise *promise__under_slow(struct promise__state *st, struct promise *p);
 
-/* The promise that `p` is one with. */
+/* The promise that `p`, which is no immediate one, is one with. */
 static inline struct promise *promise__under(struct promise__state *st, struct promise *p)
 {
     if (weft__unlikely(promise__flags(p) == PROMISE__PROXY))
         return promise__under_slow(st, p);
     return p;
+}
+
+/* The same for any handle: an immediate promise is written out in the caller's `room`, to be looked
+ * at there as a settled promise that somebody else holds too. */
+static inline struct promise *promise__look(struct promise__state *st, struct promise *p,
+                                            struct promise *room)
+{
+    if (!promise__immediate(p))
+        return promise__under(st, p);
+    room->link.next = NULL;
+    room->link.count = UINT32_MAX / 2;
+    room->link.size = 0;
+    room->link.kind = PROMISE__PLAIN;
+    room->waiters = NULL;
+    room->value = weft_num(0);
+    room->destroy = NULL;
+    room->source = NULL;
+    room->status = 0;
+    if (promise__immediate_failed(p)) {
+        room->link.flags = PROMISE__REJECTED;
+        room->status = promise__immediate_error(p);
+    } else {
+        room->link.flags = PROMISE__FULFILLED;
+        room->value = promise__immediate_value(p);
+    }
+    return room;
+}
+
+/* The handle under which settled `p` is kept: its proxies may go. */
+static inline struct promise *promise__handle(struct promise__state *st, struct promise *p)
+{
+    return promise__immediate(p) ? p : promise__under(st, p);
 }
 
 /* Frees settled `p`, whose only reference is the caller's, and takes its value. */
@@ -536,6 +616,11 @@ static inline void promise__list_join(struct promise *outer, struct promise *inn
     inner->waiters = NULL;
 }
 
+/* A block fulfilled with a value that it owns if destroy isn't NULL. NULL: no memory, and the value
+ * is still the caller's. */
+struct promise *promise__cell(struct promise__state *st, union weft_value value,
+                              void (*destroy)(void *ptr));
+
 /* ---- settling and running (resolve.c) ---- */
 
 /* A frame for a settled promise: its waiters are to run. */
@@ -575,8 +660,10 @@ static inline void promise__set_storage(struct promise__state *st, struct weft__
 
 void promise__report_error(struct promise__state *st, int err); /* to the hook */
 
-/* Makes `rejected` what a wrong argument gives. */
-struct promise *promise__no_state(struct promise *consumed);
+/* What a call gives that finds no state: no runtime, or no memory for its state. Nothing it has
+ * been given needs to be released: promises without a runtime are immediate. */
+struct promise *promise__no_state(void);
+int promise__no_state_error(void);
 
 /* ---- sequence.c, callback.c, combine.c, cancel.c, pause.c ---- */
 
@@ -648,7 +735,7 @@ void promise__fail_after(size_t count);
 #define PROMISE__EXTRA ((sizeof(struct promise) + 15) / 16 * 16)
 
 /* See the top. Two references: the caller's and the operation's. cancel may be NULL. Never NULL:
- * without memory it is the static promise rejected with -ENOMEM, and *extra_memory is NULL. */
+ * without memory it is a promise rejected with -ENOMEM, and *extra_memory is NULL. */
 struct promise *promise__create_operation(struct weft_runtime *rt, size_t extra,
                                           void (*cancel)(struct promise *promise),
                                           void **extra_memory);
@@ -670,7 +757,8 @@ void promise__settle_owned(struct promise *promise, void *ptr, void (*destroy)(v
 /* True if `promise` (a handle) is pending. */
 static inline bool promise__pending(struct promise__state *st, struct promise *promise)
 {
-    return promise__flags(promise__under(st, promise)) == PROMISE__PENDING;
+    return !promise__immediate(promise) &&
+           promise__flags(promise__under(st, promise)) == PROMISE__PENDING;
 }
 
 /* Puts a waiter in the list of a pending promise; the caller keeps its reference. waiter->wake is
@@ -693,7 +781,7 @@ static inline void promise__detach(struct weft_waiter *waiter)
 static inline int promise__outcome(struct promise__state *st, struct promise *promise,
                                    union weft_value *value)
 {
-    struct promise *x = promise__under(st, promise);
+    struct promise room, *x = promise__look(st, promise, &room);
 
     if (promise__flags(x) == PROMISE__FULFILLED) {
         *value = x->value;
@@ -706,9 +794,12 @@ static inline int promise__outcome(struct promise__state *st, struct promise *pr
 static inline int promise__take(struct promise__state *st, struct promise *promise,
                                 union weft_value *value)
 {
-    struct promise *x = promise__under(st, promise);
+    struct promise *x;
     int status;
 
+    if (promise__immediate(promise))
+        return promise__outcome(st, promise, value);
+    x = promise__under(st, promise);
     if (weft__likely(promise__flags(x) == PROMISE__FULFILLED)) {
         *value = promise__consume(st, promise, x);
         return 0;

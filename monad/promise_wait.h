@@ -132,10 +132,27 @@ static inline void promise__flush(struct promise__state *st)
         promise__flush_slow(st);
 }
 
-/* A promise fulfilled with a value that it owns if destroy isn't NULL. NULL: no memory, and the
- * value is still the caller's. */
-struct promise *promise__cell(struct promise__state *st, union weft_value value,
-                              void (*destroy)(void *ptr));
+/* promise__cell without a block if the handle can hold the value. */
+static inline struct promise *promise__element(struct promise__state *st, union weft_value value,
+                                               void (*destroy)(void *ptr))
+{
+    if (destroy == NULL && promise__immediate_fits(value))
+        return promise__immediate_of(value);
+    return promise__cell(st, value, destroy);
+}
+
+/* Gives a cell or element back, and its value to the caller. */
+static inline void promise__disown(struct promise__state *st, struct promise *element)
+{
+    if (!promise__immediate(element))
+        element->destroy = NULL;
+    promise__release(st, element);
+}
+
+static inline union weft_value promise__element_value(const struct promise *element)
+{
+    return promise__immediate(element) ? promise__immediate_value(element) : element->value;
+}
 
 /* ---- jobs ----
  *
@@ -202,11 +219,6 @@ static inline void promise__call_on_base(struct promise__state *st, void (*fn)(v
         fn(arg);
     else
         promise__on_base(st, fn, arg);
-}
-
-static inline struct promise *promise__or_invalid(struct promise *p)
-{
-    return weft__likely(p != NULL) ? p : &promise__einval;
 }
 
 #endif

@@ -48,7 +48,7 @@ void promise__settle_like(struct promise__state *st, struct promise__stack *stac
     p->destroy = NULL;
     p->source = NULL;
     p->status = x->status;
-    if (last && !(x->link.flags & PROMISE__STATIC)) {
+    if (last) {
         p->destroy = x->destroy;
         p->source = x->source;
         x->destroy = NULL;
@@ -110,11 +110,11 @@ static void merge(struct promise *outer, struct promise *inner)
 void promise__become(struct promise__state *st, struct promise__stack *stack, struct promise *q,
                      struct promise *r)
 {
-    struct promise *outer = promise__under(st, q), *inner;
+    struct promise *outer = promise__under(st, q), *inner, room;
 
     if (weft__unlikely(r == NULL || !PROMISE__VALID(st, r, "the result of a callback")))
-        r = &promise__einval;
-    inner = promise__under(st, r);
+        r = promise__einval;
+    inner = promise__look(st, r, &room);
     if (inner != outer && promise__flags(outer) == PROMISE__PENDING) {
         if (promise__flags(inner) == PROMISE__PENDING)
             merge(outer, inner);
@@ -387,7 +387,7 @@ static inline int resolve(struct promise *p, int status, union weft_value value,
 
     if (weft__unlikely(st == NULL || p == NULL || !PROMISE__VALID(st, p, function)))
         return -EINVAL;
-    if (weft__unlikely(!(p->link.flags & PROMISE__RESOLVER)))
+    if (weft__unlikely(promise__immediate(p) || !(p->link.flags & PROMISE__RESOLVER)))
         return not_resolvable(st, p, function);
     x = promise__under(st, p);
     if (weft__unlikely(promise__flags(x) != PROMISE__PENDING)) {
@@ -484,7 +484,7 @@ int promise_set_error_hook(promise_error_fn *hook, void *ctx)
     struct promise__state *st = promise__state_get();
 
     if (st == NULL)
-        return promise__no_state(NULL)->status;
+        return promise__no_state_error();
     st->hook = hook;
     st->hook_ctx = ctx;
     return 0;

@@ -84,7 +84,7 @@ static struct promise *start_apply(void *arg)
     a = malloc(sizeof *a);
     if (a == NULL) {
         promise__release(call->st, call->promise);
-        return &promise__enomem;
+        return promise__enomem;
     }
     *a = call->apply;
     return promise__follow(call->st, call->promise, &a->step, a->result == NULL);
@@ -94,11 +94,11 @@ static struct promise *apply_to(struct promise *promise, promise_result_fn *resu
                                 promise_map_error_fn *map_error, void *ctx)
 {
     struct apply_call call = {promise__state_get(),
-                              promise != NULL ? promise : &promise__einval,
+                              promise != NULL ? promise : promise__einval,
                               {{run_apply, drop_apply}, result, map_error, ctx}};
 
     if (call.st == NULL)
-        return promise__no_state(promise);
+        return promise__no_state();
     if (result == NULL && map_error == NULL) {
         promise_unref(promise);
         return promise_rejected(-EINVAL);

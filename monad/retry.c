@@ -79,7 +79,7 @@ static struct promise *go_on(struct promise__state *st, struct retry *retry, str
         }
         p = retry->attempt(++retry->number, retry->ctx);
         if (p == NULL)
-            p = &promise__einval;
+            p = promise__einval;
         if (promise__pending(st, p))
             return promise__follow(st, p, &retry->step, true);
     }
@@ -110,13 +110,13 @@ struct promise *promise_retry_with(int64_t retries, promise_attempt_fn *attempt,
     struct retry *retry;
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     if (retries < 0 || attempt == NULL ||
         (options != NULL && options->size != sizeof(struct promise_retry_options)))
         return promise_rejected(-EINVAL);
     retry = calloc(1, sizeof *retry);
     if (retry == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     retry->step.run = resume_retry;
     retry->step.drop = drop_retry;
     retry->attempt = attempt;

@@ -34,7 +34,7 @@ static void start(struct weft_runtime *rt, void *arg)
     }
     run->promise = run->main(run->arg);
     if (run->promise == NULL)
-        run->promise = &promise__einval;
+        run->promise = promise__einval;
     if (promise__pending(st, run->promise)) {
         run->waiter.wake = main_settled;
         promise__attach(st, run->promise, &run->waiter);

@@ -4,15 +4,15 @@
 
 /* ---- on a pending promise: the result waits ---- */
 
-/* The pending result of an operation on pending `x`, whose handle `p` it consumes. */
+/* The pending result of an operation on pending `p`, which it consumes. */
 static struct promise *derive(struct promise__state *st, enum promise__kind kind, struct promise *p,
-                              struct promise *x, union promise__fn fn, void *ctx)
+                              union promise__fn fn, void *ctx)
 {
-    struct promise *q = promise__new(st, kind, PROMISE__PENDING);
+    struct promise *x = promise__under(st, p), *q = promise__new(st, kind, PROMISE__PENDING);
 
     if (weft__unlikely(q == NULL)) {
         promise__release(st, p);
-        return &promise__enomem;
+        return promise__enomem;
     }
     q->fn = fn;
     q->ctx = ctx;
@@ -38,11 +38,9 @@ struct call {
 static struct promise *finalize_settled(struct promise__state *st, struct promise *p,
                                         promise_thunk_fn *cleanup, void *ctx)
 {
-    struct promise *c = cleanup(ctx), *x, *q, *outcome;
+    struct promise *c = promise__or_invalid(cleanup(ctx)), *x, *q, *outcome, room;
 
-    if (c == NULL)
-        c = &promise__einval;
-    x = promise__under(st, c);
+    x = promise__look(st, c, &room);
     switch (promise__flags(x)) {
     case PROMISE__FULFILLED:
         promise__release(st, c);
@@ -51,11 +49,11 @@ static struct promise *finalize_settled(struct promise__state *st, struct promis
         promise__release(st, p);
         return c;
     default:
-        outcome = promise__under(st, p);
+        outcome = promise__handle(st, p);
         promise__retain(outcome);
         promise__release(st, p);
-        q = derive(st, PROMISE__CLEANUP, c, x, (union promise__fn){NULL}, outcome);
-        if (q == &promise__enomem)
+        q = derive(st, PROMISE__CLEANUP, c, (union promise__fn){NULL}, outcome);
+        if (q == promise__enomem)
             promise__release(st, outcome);
         return q;
     }
@@ -63,21 +61,20 @@ static struct promise *finalize_settled(struct promise__state *st, struct promis
 
 static struct promise *run_call(struct call *call)
 {
-    struct promise *x = promise__under(call->st, call->p);
-    union weft_value value;
+    union weft_value in = weft_num(0), out = weft_num(0);
     int status;
 
     switch (call->kind) {
     case PROMISE__BIND:
-        return call->fn.bind(promise__consume(call->st, call->p, x), call->ctx);
+        (void)promise__take(call->st, call->p, &in);
+        return call->fn.bind(in, call->ctx);
     case PROMISE__CATCH:
-        status = x->status;
-        promise__release(call->st, call->p);
+        status = promise__take(call->st, call->p, &in);
         return call->fn.catch_(status, call->ctx);
     case PROMISE__MAP:
-        value = weft_num(0);
-        status = call->fn.map(promise__consume(call->st, call->p, x), call->ctx, &value);
-        return status < 0 ? promise_rejected(status) : promise_fulfilled(value);
+        (void)promise__take(call->st, call->p, &in);
+        status = call->fn.map(in, call->ctx, &out);
+        return status < 0 ? promise__error(status) : promise_fulfilled(out);
     case PROMISE__FINALIZE:
         return finalize_settled(call->st, call->p, call->fn.thunk, call->ctx);
     default: /* promise_call */
@@ -104,13 +101,20 @@ static inline bool enter(struct promise__state **st, struct promise **p, const c
 {
     *st = promise__tls;
     if (weft__unlikely(*p == NULL))
-        *p = &promise__einval;
+        *p = promise__einval;
     if (weft__unlikely(*st == NULL)) {
-        *st = promise__state_get(); /* the promise is a static one */
+        *st = promise__state_get(); /* the promise is an immediate one */
         if (*st == NULL)
             return false;
     }
     return PROMISE__VALID(*st, *p, function);
+}
+
+/* True if settled `p` is rejected. */
+static inline bool failed(struct promise__state *st, struct promise *p)
+{
+    return promise__immediate(p) ? promise__immediate_failed(p)
+                                 : promise__flags(promise__under(st, p)) == PROMISE__REJECTED;
 }
 
 #define FN(member, f) ((union promise__fn){.member = (f)})
@@ -121,85 +125,66 @@ static __attribute__((noinline)) struct promise *bind(struct promise *promise, p
                                                       void *ctx)
 {
     struct promise__state *st;
-    struct promise *x;
+    union weft_value value;
 
     if (weft__unlikely(!enter(&st, &promise, "promise_bind")))
-        return &promise__einval;
-    x = promise__under(st, promise);
-    switch (promise__flags(x)) {
-    case PROMISE__FULFILLED:
-        if (weft__unlikely(!weft__is_base(st->rt)))
-            return FROM_FIBER(PROMISE__BIND, promise, FN(bind, fn), ctx);
-        return fn(promise__consume(st, promise, x), ctx);
-    case PROMISE__REJECTED:
+        return promise__einval;
+    if (promise__pending(st, promise))
+        return derive(st, PROMISE__BIND, promise, FN(bind, fn), ctx);
+    if (failed(st, promise))
         return promise;
-    default:
-        return derive(st, PROMISE__BIND, promise, x, FN(bind, fn), ctx);
-    }
+    if (weft__unlikely(!weft__is_base(st->rt)))
+        return FROM_FIBER(PROMISE__BIND, promise, FN(bind, fn), ctx);
+    (void)promise__take(st, promise, &value);
+    return fn(value, ctx);
 }
 
 struct promise *promise_bind(struct promise *promise, promise_bind_fn *fn, void *ctx)
 {
-    struct promise__state *st = promise__tls;
-    union weft_value value;
+    const struct weft_runtime *rt = weft__rt;
 
-    PROMISE__ENTER(st);
-    /* The common case, without a frame: fulfilled, no other handle, on the base stack. */
-    if (weft__unlikely(st == NULL || promise == NULL || PROMISE__CHECKED_BLOCKS ||
-                       promise__flags(promise) != PROMISE__FULFILLED || promise->link.count != 1 ||
-                       promise->link.size != PROMISE__CLASS(sizeof(struct promise)) ||
-                       promise->source != NULL || !weft__is_base(st->rt)))
-        return bind(promise, fn, ctx);
-    value = promise->value;
-    promise__block_recycle(st, &promise->link, PROMISE__CLASS(sizeof(struct promise)));
-    return fn(value, ctx);
+    PROMISE__ENTER(promise__tls);
+    /* The common case, without a frame: the value is in the handle, and this is the base stack. */
+    if (weft__likely(promise__immediate(promise) && !promise__immediate_failed(promise) &&
+                     rt != NULL && weft__is_base(rt)))
+        return fn(promise__immediate_value(promise), ctx);
+    return bind(promise, fn, ctx);
 }
 
 struct promise *promise_map(struct promise *promise, promise_map_fn *fn, void *ctx)
 {
     struct promise__state *st;
-    struct promise *x;
+    struct call call;
 
     if (weft__unlikely(!enter(&st, &promise, __func__)))
-        return &promise__einval;
+        return promise__einval;
     PROMISE__ENTER(st);
-    x = promise__under(st, promise);
-    switch (promise__flags(x)) {
-    case PROMISE__FULFILLED: {
-        struct call call = {st, PROMISE__MAP, promise, NULL, FN(map, fn), {NULL}, ctx};
-
-        return PROMISE__MADE(weft__likely(weft__is_base(st->rt)) ? run_call(&call)
-                                                                 : call_from_strand(call));
-    }
-    case PROMISE__REJECTED:
+    if (promise__pending(st, promise))
+        return derive(st, PROMISE__MAP, promise, FN(map, fn), ctx);
+    if (failed(st, promise))
         return promise;
-    default:
-        return derive(st, PROMISE__MAP, promise, x, FN(map, fn), ctx);
-    }
+    call = (struct call){st, PROMISE__MAP, promise, NULL, FN(map, fn), {NULL}, ctx};
+    return PROMISE__MADE(weft__likely(weft__is_base(st->rt)) ? run_call(&call)
+                                                             : call_from_strand(call));
 }
 
 struct promise *promise_catch(struct promise *promise, promise_catch_fn *handler, void *ctx)
 {
     struct promise__state *st;
-    struct promise *x;
+    union weft_value value;
     int status;
 
     if (weft__unlikely(!enter(&st, &promise, __func__)))
-        return &promise__einval;
+        return promise__einval;
     PROMISE__ENTER(st);
-    x = promise__under(st, promise);
-    switch (promise__flags(x)) {
-    case PROMISE__FULFILLED:
+    if (promise__pending(st, promise))
+        return derive(st, PROMISE__CATCH, promise, FN(catch_, handler), ctx);
+    if (!failed(st, promise))
         return promise;
-    case PROMISE__REJECTED:
-        if (weft__unlikely(!weft__is_base(st->rt)))
-            return FROM_FIBER(PROMISE__CATCH, promise, FN(catch_, handler), ctx);
-        status = x->status;
-        promise__release(st, promise);
-        return handler(status, ctx);
-    default:
-        return derive(st, PROMISE__CATCH, promise, x, FN(catch_, handler), ctx);
-    }
+    if (weft__unlikely(!weft__is_base(st->rt)))
+        return FROM_FIBER(PROMISE__CATCH, promise, FN(catch_, handler), ctx);
+    status = promise__take(st, promise, &value);
+    return handler(status, ctx);
 }
 
 struct promise *promise_try_bind(struct promise *promise, promise_bind_fn *fn,
@@ -207,43 +192,36 @@ struct promise *promise_try_bind(struct promise *promise, promise_bind_fn *fn,
 {
     struct promise__state *st;
     struct promise__callback *pair;
-    struct promise *x, *q;
+    struct promise *q;
 
     if (weft__unlikely(!enter(&st, &promise, __func__)))
-        return &promise__einval;
+        return promise__einval;
     PROMISE__ENTER(st);
-    x = promise__under(st, promise);
-    switch (promise__flags(x)) {
-    case PROMISE__FULFILLED:
-        return promise_bind(promise, fn, ctx);
-    case PROMISE__REJECTED:
-        return promise_catch(promise, handler, ctx);
-    default:
-        pair = promise__callback_new(st, PROMISE__PAIR);
-        if (pair == NULL) {
-            promise__release(st, promise);
-            return &promise__enomem;
-        }
-        pair->fn.bind = fn;
-        pair->other.catch_ = handler;
-        q = derive(st, PROMISE__TRY, promise, x, FN(pair, pair), ctx);
-        if (q == &promise__enomem)
-            promise__block_free(st, &pair->link);
-        return q;
+    if (!promise__pending(st, promise))
+        return failed(st, promise) ? promise_catch(promise, handler, ctx)
+                                   : promise_bind(promise, fn, ctx);
+    pair = promise__callback_new(st, PROMISE__PAIR);
+    if (pair == NULL) {
+        promise__release(st, promise);
+        return promise__enomem;
     }
+    pair->fn.bind = fn;
+    pair->other.catch_ = handler;
+    q = derive(st, PROMISE__TRY, promise, FN(pair, pair), ctx);
+    if (q == promise__enomem)
+        promise__block_free(st, &pair->link);
+    return q;
 }
 
 struct promise *promise_finalize(struct promise *promise, promise_thunk_fn *cleanup, void *ctx)
 {
     struct promise__state *st;
-    struct promise *x;
 
     if (weft__unlikely(!enter(&st, &promise, __func__)))
-        return &promise__einval;
+        return promise__einval;
     PROMISE__ENTER(st);
-    x = promise__under(st, promise);
-    if (promise__flags(x) == PROMISE__PENDING)
-        return derive(st, PROMISE__FINALIZE, promise, x, FN(thunk, cleanup), ctx);
+    if (promise__pending(st, promise))
+        return derive(st, PROMISE__FINALIZE, promise, FN(thunk, cleanup), ctx);
     if (weft__unlikely(!weft__is_base(st->rt)))
         return FROM_FIBER(PROMISE__FINALIZE, promise, FN(thunk, cleanup), ctx);
     return finalize_settled(st, promise, cleanup, ctx);
@@ -255,11 +233,11 @@ struct promise *promise_call(promise_thunk_fn *fn, void *ctx)
     struct promise *p;
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     p = weft__is_base(st->rt) ? fn(ctx)
-                              : FROM_FIBER(PROMISE__PLAIN, &promise__einval, FN(thunk, fn), ctx);
-    return p != NULL ? p : &promise__einval;
+                              : FROM_FIBER(PROMISE__PLAIN, promise__einval, FN(thunk, fn), ctx);
+    return p != NULL ? p : promise__einval;
 }
 
 /* ---- when the operand settles ---- */
@@ -315,11 +293,10 @@ static inline union weft_value value_of(struct promise__state *st, struct promis
 static void cleanup_result(struct promise__state *st, struct promise__stack *stack,
                            struct promise *p, struct promise *q, struct promise *c)
 {
-    struct promise *z = promise__under(st, q), *x;
+    struct promise *z = promise__under(st, q), *x, room;
 
-    if (c == NULL)
-        c = &promise__einval;
-    x = promise__under(st, c);
+    c = promise__or_invalid(c);
+    x = promise__look(st, c, &room);
     if (promise__flags(z) != PROMISE__PENDING || promise__flags(x) == PROMISE__REJECTED) {
         promise__become(st, stack, q, c);
         promise__release(st, p);
@@ -377,9 +354,11 @@ void promise__fire(struct promise__state *st, struct promise__stack *stack, stru
         weft__storage_unref(storage);
         q->link.count++;
         q->link.kind = PROMISE__PLAIN;
-        if (ok)
-            promise__settle_like(st, stack, q, ctx, ((struct promise *)ctx)->link.count == 1);
-        else
+        if (ok) {
+            struct promise room, *outcome = promise__look(st, ctx, &room);
+
+            promise__settle_like(st, stack, q, outcome, outcome->link.count == 1);
+        } else
             promise__settle_like(st, stack, q, p, last(p));
         promise__release(st, ctx);
         promise__release(st, q);

@@ -116,7 +116,7 @@ static struct promise *add_task(struct promise_sequence *sequence, bool left)
     void *extra;
 
     if (st == NULL || sequence == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     p = promise__create_operation(st->rt, sizeof *node, cancel_task, &extra);
     if (extra == NULL)

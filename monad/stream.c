@@ -77,7 +77,7 @@ static struct promise_values *collect(struct promise_stream *stream, size_t coun
 
         if (!take)
             promise__retain(element);
-        values->value[i] = element->value;
+        values->value[i] = promise__element_value(element);
         values->source[i] = element;
     }
     values->count = count;
@@ -126,7 +126,8 @@ static bool admit(struct promise_stream *stream)
 static void withdraw(struct push_wait *pusher)
 {
     pusher->source->pusher = NULL;
-    pusher->element->destroy = NULL;
+    if (!promise__immediate(pusher->element))
+        pusher->element->destroy = NULL;
     promise__object_release(pusher->element);
 }
 
@@ -165,7 +166,7 @@ static void run_tests(struct promise_stream *stream, struct reader *reader)
         bool passes;
 
         promise__retain(element);
-        passes = reader->test(element->value, reader->ctx);
+        passes = reader->test(promise__element_value(element), reader->ctx);
         promise__object_release(element);
         if (passes)
             reader->tested++;
@@ -354,8 +355,9 @@ static void source_failed(struct source *source, int err)
 static struct promise *arrived(struct promise__state *st, struct source *source, struct promise *p,
                                struct promise_stream *reader)
 {
-    struct promise *x = promise__under(st, p);
-    int err = promise__flags(x) == PROMISE__FULFILLED ? 0 : x->status;
+    struct promise *x = promise__handle(st, p);
+    union weft_value value;
+    int err = promise__outcome(st, x, &value);
 
     if (err == 0) {
         if (x != p) {
@@ -390,7 +392,7 @@ static struct promise *call_source(struct promise__state *st, struct source *sou
         return promise__or_invalid(source->fn.from(source->ctx));
     cell = promise__cell(st, weft_num(0), NULL);
     if (cell == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     err = source->fn.direct(source->ctx, &cell->value);
     if (err >= 0) {
         cell->destroy = source->destroy;
@@ -508,7 +510,7 @@ static struct promise *values_now(struct promise_stream *stream, size_t count, b
     struct promise_values *values = collect(stream, count, take);
 
     return values != NULL ? promise_fulfilled_owned(values, promise_values_destroy)
-                          : &promise__enomem;
+                          : promise__enomem;
 }
 
 /* A get or peek that can be served now, without a reader. */
@@ -539,7 +541,7 @@ static struct promise *get_from_source(struct promise__state *st, struct promise
     p = call_source(st, source);
     if (promise__pending(st, p)) {
         if (await_source(st, source, p) < 0)
-            result = &promise__enomem;
+            result = promise__enomem;
     } else {
         source->pulling = false;
         result = arrived(st, source, p, stream);
@@ -595,7 +597,7 @@ static struct promise *start_read(struct promise_stream *stream, enum mode mode,
     struct read_call call = {st, stream, mode, count, test_fn, ctx, NULL};
 
     if (st == NULL || stream == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     if (mode == GET_WHILE)
         stream->source->tests = true;
@@ -631,7 +633,7 @@ struct promise *promise_stream_get_while(struct promise_stream *stream,
                                          promise_stream_test_fn *test_fn, void *ctx)
 {
     if (test_fn == NULL)
-        return &promise__einval;
+        return promise__einval;
     return start_read(stream, GET_WHILE, SIZE_MAX, test_fn, ctx);
 }
 
@@ -679,7 +681,7 @@ struct promise *promise_stream_get_available(struct promise_stream *stream, size
     struct promise *p;
 
     if (st == NULL || stream == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     p = values_now(stream, count < max ? count : max, true);
     taken(st, stream);
@@ -746,8 +748,7 @@ static int push(struct promise__state *st, struct promise_stream *stream, struct
     else
         deliver_push(&call);
     if (call.status < 0) {
-        element->destroy = NULL;
-        promise__release(st, element);
+        promise__disown(st, element);
     }
     return call.status;
 }
@@ -783,7 +784,7 @@ int promise_stream_push(struct promise_stream *stream, union weft_value value)
     if (!has_room(stream))
         return -ENOBUFS;
     if (!hand_over(stream, value)) {
-        element = promise__cell(st, value, stream->source->destroy);
+        element = promise__element(st, value, stream->source->destroy);
         if (element == NULL)
             return -ENOMEM;
         err = push(st, stream, element);
@@ -801,7 +802,7 @@ struct promise *promise_stream_push_wait(struct promise_stream *stream, union we
     int err = check_push(st, stream);
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     if (err < 0)
         return promise_rejected(err);
     PROMISE__ENTER(st);
@@ -810,7 +811,7 @@ struct promise *promise_stream_push_wait(struct promise_stream *stream, union we
     if (has_room(stream)) {
         p = promise__cell(st, weft_num(0), NULL);
         if (p == NULL)
-            return &promise__enomem;
+            return promise__enomem;
         err = promise_stream_push(stream, value);
         if (err == 0)
             return p;
@@ -818,14 +819,13 @@ struct promise *promise_stream_push_wait(struct promise_stream *stream, union we
         return promise_rejected(err);
     }
     if (reserve(stream) < 0)
-        return &promise__enomem;
-    element = promise__cell(st, value, stream->source->destroy);
+        return promise__enomem;
+    element = promise__element(st, value, stream->source->destroy);
     if (element == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     p = promise__wait_make(st, sizeof *pusher, cancel_push, &wait);
     if (wait == NULL) {
-        element->destroy = NULL;
-        promise__release(st, element);
+        promise__disown(st, element);
         return p;
     }
     pusher = (struct push_wait *)(void *)wait;
@@ -876,14 +876,14 @@ struct promise *promise_stream_closed(struct promise_stream *stream)
     struct promise__state *st = promise__state_get();
 
     if (st == NULL || stream == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     if (stream->source->closed)
         return promise_fulfilled(weft_num(0));
     if (stream->source->closing == NULL) {
         stream->source->closing = promise__new(st, PROMISE__PLAIN, PROMISE__PENDING);
         if (stream->source->closing == NULL)
-            return &promise__enomem;
+            return promise__enomem;
     }
     return promise_ref(stream->source->closing);
 }

@@ -77,7 +77,7 @@ static struct promise *start(struct promise_stream *stream, promise_bind_fn *eac
 
     if (st == NULL || stream == NULL || (each == NULL && fold == NULL)) {
         promise_stream_unref(stream);
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     }
     PROMISE__ENTER(st);
     p = promise__job_create(st, sizeof *folding, fold_step, &folding);
@@ -193,7 +193,7 @@ struct promise *promise_stream_collect(struct promise_stream *stream)
 
     if (st == NULL || stream == NULL) {
         promise_stream_unref(stream);
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     }
     PROMISE__ENTER(st);
     elements = calloc(1, sizeof *elements);
@@ -202,7 +202,7 @@ struct promise *promise_stream_collect(struct promise_stream *stream)
     if (owner == NULL) {
         free(elements);
         promise_stream_unref(stream);
-        return &promise__enomem;
+        return promise__enomem;
     }
     p = promise__job_create(st, sizeof *collecting, collect_step, &collecting);
     if (collecting == NULL) {

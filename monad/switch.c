@@ -119,7 +119,7 @@ struct promise *promise_switch_turn_off(struct promise_switch *sw)
     size_t count;
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     if (sw == NULL || sw->off || sw->count == 0) {
         if (sw != NULL)
@@ -129,7 +129,7 @@ struct promise *promise_switch_turn_off(struct promise_switch *sw)
     count = sw->count;
     call.promises = malloc(count * sizeof *call.promises);
     if (call.promises == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     call.newest = sw->newest;
     sw->newest = NULL;
     sw->count = 0;
@@ -197,11 +197,11 @@ struct promise *promise_switch_with(promise_switch_fn *fn, void *ctx)
     struct promise *p;
 
     if (st == NULL || fn == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     call.sw = promise_switch_create();
     if (call.sw == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     p = promise__job_create(st, sizeof *job, body_through, &job);
     if (job == NULL) {
         promise_switch_unref(call.sw);

@@ -201,7 +201,7 @@ static struct promise *ask(struct promise_throttle *t, const struct key *key)
     weft_time now;
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     if (t == NULL)
         return promise_rejected(-EINVAL);
     PROMISE__ENTER(st);
@@ -215,7 +215,7 @@ static struct promise *ask(struct promise_throttle *t, const struct key *key)
     else if (entry->until <= now && promise_sequence_empty(&entry->waiting))
         begin(t, entry, now);
     if (entry == NULL)
-        return &promise__enomem;
+        return promise__enomem;
     if (entry->passed < t->rate && promise_sequence_empty(&entry->waiting)) {
         entry->passed++;
         return promise_fulfilled(weft_num(1));

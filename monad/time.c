@@ -17,7 +17,7 @@ struct promise *promise_timeout_at(weft_time at)
     struct promise__state *st = promise__state_get();
 
     if (st == NULL)
-        return promise__no_state(NULL);
+        return promise__no_state();
     PROMISE__ENTER(st);
     return PROMISE__MADE(promise__alarm(st, at, expire));
 }

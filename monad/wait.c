@@ -49,20 +49,6 @@ void promise__flush_slow(struct promise__state *st)
         promise__call_on_base(st, run_deferred, st);
 }
 
-struct promise *promise__cell(struct promise__state *st, union weft_value value,
-                              void (*destroy)(void *ptr))
-{
-    struct promise *p = promise__new(st, PROMISE__PLAIN, PROMISE__FULFILLED);
-
-    if (weft__unlikely(p == NULL))
-        return NULL;
-    p->value = value;
-    p->destroy = destroy;
-    p->source = NULL;
-    p->status = 0;
-    return p;
-}
-
 /* Gives the promise of an operation its outcome, and the operation's reference back. */
 static void settle(struct promise__state *st, struct promise *operation, int status,
                    union weft_value value, void (*destroy)(void *ptr), struct promise *source)
@@ -123,7 +109,7 @@ struct promise *promise__wait_make(struct promise__state *st, size_t size,
 static void take_outcome(struct promise__state *st, struct promise *handle, uint32_t refs,
                          struct promise__wait *out)
 {
-    struct promise *x = promise__under(st, handle);
+    struct promise room, *x = promise__look(st, handle, &room);
 
     out->destroy = NULL;
     out->source = NULL;
@@ -212,7 +198,7 @@ static void run_job(struct promise__state *st, struct promise__job *job, struct 
                 return;
             job->awaited = NULL;
             promise__release(st, p);
-            p = &promise__enomem;
+            p = promise__enomem;
         }
         p = job->step(job, p);
         if (p != NULL) /* else the job is gone */

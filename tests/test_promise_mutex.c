@@ -329,7 +329,7 @@ static struct promise *many_body(void)
     promise_mutex_init(&mutex);
     promise_unref(promise_mutex_lock(&mutex));
     for (int i = 0; i < count; i++)
-        promise_unref(promise_mutex_with_lock(&mutex, gives, &promise__einval));
+        promise_unref(promise_mutex_with_lock(&mutex, gives, promise__einval));
     promise_mutex_unlock(&mutex); /* each lets the next one in, without recursion */
     cr_assert(!promise_mutex_is_locked(&mutex));
     promise_mutex_finish(&mutex);
@@ -354,7 +354,7 @@ static struct promise *no_memory_body(void)
     promise_unref(promise_mutex_lock(&mutex));
     for (size_t i = 0; i < 3; i++) {
         promise__fail_after(i);
-        p = promise_mutex_with_lock(&mutex, gives, &promise__einval);
+        p = promise_mutex_with_lock(&mutex, gives, promise__einval);
         promise__fail_after(SIZE_MAX);
         take_error(p, -ENOMEM);
         cr_assert(promise_mutex_is_empty(&mutex) || i == 2);

@@ -1159,7 +1159,7 @@ static struct promise *no_memory_body(void)
     struct promise_stream *s = promise_stream_create(NULL);
 
     promise__fail_after(0);
-    cr_assert_eq(promise_stream_push(s, weft_num(1)), -ENOMEM);
+    cr_assert_eq(promise_stream_push(s, weft_num(INT64_MAX)), -ENOMEM);
     cr_assert_null(promise_stream_create(NULL));
     promise__fail_after(SIZE_MAX);
     push(s, 2);

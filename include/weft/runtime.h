@@ -155,7 +155,9 @@ struct weft_stats {
     uint64_t in_flight; /* operations not yet completed */
     uint64_t fibers;    /* fibers alive */
     uint64_t stacks;    /* stacks mapped, in use or pooled */
-    uint64_t reserved[8];
+    uint64_t
+        promises; /* blocks of promises in use; a settled promise that is its handle has none */
+    uint64_t reserved[7];
 };
 
 /* Fills `stats`. Returns 0 or -EINVAL. Runtime's thread. Since 0.1. */

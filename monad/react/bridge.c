@@ -50,12 +50,29 @@ struct reading {
     struct promise_stream *stream;
 };
 
+/* The event happens with the value of `settled`, a reference. */
+static void inject(struct promise__state *st, struct promise__node *node, struct promise *settled)
+{
+    struct promise *cell = promise__handle(st, settled);
+
+    if (promise__immediate(cell)) {
+        cell = promise__cell(st, promise__immediate_value(cell), NULL);
+        if (cell == NULL) {
+            promise__report_error(st, -ENOMEM);
+            return;
+        }
+    } else {
+        promise__retain(cell);
+        promise__release(st, settled);
+    }
+    (void)promise__node_inject(st, node, cell);
+}
+
 static struct promise *read_step(struct promise__job *job, struct promise *settled)
 {
     struct reading *reading = (struct reading *)(void *)job;
     struct promise__state *st = promise__tls;
     struct promise_stream *stream = reading->stream;
-    struct promise *x;
     int err = 0;
 
     if (reading->node == NULL)
@@ -63,10 +80,7 @@ static struct promise *read_step(struct promise__job *job, struct promise *settl
     else
         (void)promise_poll(settled, NULL, &err);
     if (err == 0) {
-        x = promise__under(st, settled);
-        promise__retain(x);
-        promise__release(st, settled);
-        (void)promise__node_inject(st, reading->node, x);
+        inject(st, reading->node, settled);
         if (reading->node != NULL) /* else it is known to be canceled */
             return promise_stream_get(stream);
     } else {

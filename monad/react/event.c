@@ -268,7 +268,7 @@ struct promise *promise_event_next(struct promise_event *ev)
     struct promise__state *st = promise__state_get();
 
     if (st == NULL || ev == NULL)
-        return st == NULL ? promise__no_state(NULL) : &promise__einval;
+        return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
     return promise__wait_create(st, &promise__event_node(ev)->nexts);
 }
