@@ -82,7 +82,6 @@ struct uring {
     int wake_fd;
     uint64_t wake_value;
 
-    uint64_t enters, submitted, completed;
     struct ring__faults faults;
     struct io_uring ring;
     struct weft_options options;
@@ -96,25 +95,6 @@ static const uint8_t opcodes[RING__ROWS] = {
 static inline struct uring *self(struct weft__engine *engine)
 {
     return (struct uring *)(void *)engine;
-}
-
-/* ---- lists through ring_op.next ---- */
-
-static void append(struct ring_op ***tail, struct ring_op *op)
-{
-    op->next = NULL;
-    op->next_link = *tail;
-    **tail = op;
-    *tail = &op->next;
-}
-
-static void take_out(struct ring_op ***tail, struct ring_op *op)
-{
-    *op->next_link = op->next;
-    if (op->next != NULL)
-        op->next->next_link = op->next_link;
-    else
-        *tail = op->next_link;
 }
 
 /* ---- filling submission entries ---- */
@@ -182,7 +162,7 @@ static inline void fill(struct uring *u, struct ring_op *op)
 {
     struct io_uring_sqe *sqe;
 
-    u->submitted++;
+    u->io.submitted++;
     if (weft__unlikely(op->state & RING__POLLING)) {
         fill_sqe(u, IORING_OP_POLL_ADD, op->fd, 0, 0, 0,
                  poll_mask((uint16_t)ring__rows[op->row].ready), (uintptr_t)op);
@@ -215,12 +195,12 @@ static void feed(struct uring *u)
     while (u->pending != NULL && has_room(u)) {
         struct ring_op *op = u->pending;
 
-        take_out(&u->pending_tail, op);
+        ring__remove(&u->pending_tail, op);
         op->state &= (uint8_t)~RING__HELD;
         fill(u, op);
         if (op->state & RING__CANCELLING) {
             op->state |= RING__CANCEL_HELD;
-            append(&u->cancels_tail, op);
+            ring__append(&u->cancels_tail, op);
         }
     }
     if (u->cancel_any && has_room(u)) {
@@ -233,7 +213,7 @@ static void feed(struct uring *u)
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
-        take_out(&u->cancels_tail, op);
+        ring__remove(&u->cancels_tail, op);
         op->state &= (uint8_t)~RING__CANCEL_HELD;
         fill_cancel(u, op);
     }
@@ -257,7 +237,7 @@ static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned fl
     struct io_uring_getevents_arg arg = {0};
     int rc;
 
-    u->enters++;
+    u->io.enters++;
     if (weft__unlikely(u->faulty) && u->faults.enter > 0) {
         u->faults.enter--;
         return u->faults.enter_error;
@@ -323,7 +303,7 @@ static void queue(struct uring *u, struct ring_op *op)
         fill(u, op);
     } else {
         op->state |= RING__HELD;
-        append(&u->pending_tail, op);
+        ring__append(&u->pending_tail, op);
     }
 }
 
@@ -361,27 +341,21 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int res)
 
 static inline void complete(struct uring *u, struct ring_op *op, int res)
 {
-    int fd = op->fd;
-
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
             op->state &= (uint8_t)~RING__FAULTED;
             res = u->faults.result_error;
         }
         if (op->state & RING__CANCEL_HELD) {
-            take_out(&u->cancels_tail, op);
+            ring__remove(&u->cancels_tail, op);
             op->state &= (uint8_t)~RING__CANCEL_HELD;
         }
     }
     if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, res))
         return;
-    u->completed++;
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
-    ring__end(&u->io, op);
-    op->done(op, res, 0);
-    weft__forget_locals(weft__rt);
-    ring__reported(&u->io, fd);
+    ring__finish(&u->io, op, res);
 }
 
 static void complete_internal(struct uring *u, unsigned tag, int res)
@@ -469,7 +443,7 @@ static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
         fill_cancel(u, op);
     } else {
         op->state |= RING__CANCEL_HELD;
-        append(&u->cancels_tail, op);
+        ring__append(&u->cancels_tail, op);
     }
 }
 
@@ -484,7 +458,7 @@ static void uring_cancel_all(struct weft__engine *engine)
         for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
             if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
                 op->state |= RING__CANCEL_HELD;
-                append(&u->cancels_tail, op);
+                ring__append(&u->cancels_tail, op);
             }
             op->state |= RING__CANCELLING;
         }
@@ -583,9 +557,9 @@ static void uring_stats(const struct weft__engine *engine, struct weft_stats *st
 {
     const struct uring *u = (const struct uring *)(const void *)engine;
 
-    stats->enters += u->enters;
-    stats->submitted += u->submitted;
-    stats->completed += u->completed;
+    stats->enters += u->io.enters;
+    stats->submitted += u->io.submitted;
+    stats->completed += u->io.completed;
 }
 
 struct ring__faults *ring__faults(struct weft_runtime *rt)

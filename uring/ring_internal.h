@@ -10,6 +10,7 @@
 
 #include <weft/ring.h>
 
+#include "attempt.h"
 #include "runtime_internal.h"
 
 #include <errno.h>
@@ -22,7 +23,13 @@
 
 /* ---- the table, as types ---- */
 
-enum ring__traits { RING__ON_FD = 1, RING__MAKES_FD = 2, RING__MSG = 4, RING__ONCE = 8 };
+enum ring__traits {
+    RING__ON_FD = 1,
+    RING__MAKES_FD = 2,
+    RING__MSG = 4,
+    RING__ONCE = 8,
+    RING__BLOCKS = 16,
+};
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
@@ -46,6 +53,8 @@ enum {
     RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
     RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
     RING__REPEATED = 16,
+    RING__CONNECTING = 64, /* an attempt has begun the connect: the next one asks how it went */
+    RING__OFFLOADED = 128, /* it is the pool's */
 };
 
 /* ---- preparing: fills in everything but `done` ---- */
@@ -76,6 +85,25 @@ static inline uint32_t ring__length(size_t len)
     }
 #include "operations.def"
 
+/* ---- lists through ring_op.next ---- */
+
+static inline void ring__append(struct ring_op ***tail, struct ring_op *op)
+{
+    op->next = NULL;
+    op->next_link = *tail;
+    **tail = op;
+    *tail = &op->next;
+}
+
+static inline void ring__remove(struct ring_op ***tail, struct ring_op *op)
+{
+    *op->next_link = op->next;
+    if (op->next != NULL)
+        op->next->next_link = op->next_link;
+    else
+        *tail = op->next_link;
+}
+
 /* ---- what an engine that does I/O begins with ---- */
 
 /* A descriptor that is being closed: operations on it are refused, and `clear` is called, on the
@@ -92,6 +120,8 @@ struct ring__engine {
     unsigned bucket_mask;
     struct ring__closing *closing;
     bool ended; /* cancel_all was called: no new operations, and nobody takes results any more */
+    uint64_t enters, submitted, completed;
+    struct ring__offload offload;
 };
 
 int ring__engine_init(struct ring__engine *engine, unsigned entries); /* 0 or -ENOMEM */
@@ -139,6 +169,18 @@ static inline void ring__reported(struct ring__engine *engine, int fd)
 {
     if (weft__unlikely(engine->closing != NULL))
         ring__reported_slow(engine, fd);
+}
+
+/* An operation is over. Nothing of the engine may be in use that `done` could change. */
+static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res)
+{
+    int fd = op->fd;
+
+    engine->completed++;
+    ring__end(engine, op);
+    op->done(op, res, 0);
+    weft__forget_locals(weft__rt);
+    ring__reported(engine, fd);
 }
 
 /* ---- what the front ends call ---- */
