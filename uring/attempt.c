@@ -48,6 +48,11 @@ static int poll_one(int fd, short events, int timeout)
     return rc < 0 ? -errno : pollfd.revents;
 }
 
+int ring__poll_now(int fd, short events)
+{
+    return poll_one(fd, events, 0);
+}
+
 /* ---- reading and writing ---- */
 
 typedef ssize_t transfer_fn(int fd, const struct iovec *iov, int count, off_t offset, int flags);
@@ -280,12 +285,13 @@ int ring__attempt(const struct ring_op *op, bool wait)
         return RING__WOULD_BLOCK;
     for (;;) {
         rc = attempts[op->row](op, wait);
-        if (rc == -EINTR)
-            continue;
-        if (rc != -EAGAIN || !wait || row->ready == 0 ||
-            (row->traits & RING__MSG && op->how & MSG_DONTWAIT))
+        if (!wait || (rc != -EINTR && rc != -EAGAIN))
             return rc;
-        poll_one(op->fd, row->ready, -1);
+        if (rc == -EAGAIN) {
+            if (row->ready == 0 || (row->traits & RING__MSG && op->how & MSG_DONTWAIT))
+                return rc;
+            poll_one(op->fd, row->ready, -1);
+        }
     }
 }
 

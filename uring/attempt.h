@@ -23,8 +23,12 @@ struct ring__engine;
  *   -EAGAIN            nothing to be had before the descriptor is ready (the row says for what)
  *   -EINPROGRESS       a connect is under way: set RING__CONNECTING, attempt again when writable
  *   RING__WOULD_BLOCK  for a thread of the pool
+ *   -EINTR             a signal came in between: attempt again
  * wait: true: blocks until there is a result. Any thread; the op is only read. */
 int ring__attempt(const struct ring_op *op, bool wait);
+
+/* The events of `events` that hold now, or a negative errno. */
+int ring__poll_now(int fd, short events);
 
 /* For tests: the kernel is made not to know RWF_NOWAIT for any file. */
 extern bool ring__refused_nowait;
