@@ -43,7 +43,7 @@
 
 #define ENTRIES      4096 /* operations in flight that are found quickly */
 #define EVENTS       256  /* taken at a time */
-#define GHOSTS       32   /* so many events of unknown files in VERIFY_AFTER are too many */
+#define GHOSTS       32   /* so many events of files nobody knows are too many */
 #define VERIFY_AFTER WEFT_MS(2)
 #define STALL        WEFT_MS(1) /* until an operation is attempted again that no event will announce */
 #define LOOK_EVERY   WEFT_US(10) /* how long passes may go on without asking the kernel */
@@ -604,7 +604,6 @@ static void verify_some(struct epoll *e)
     verify(e, &e->old);
     splice_other(&e->old, &e->young);
     e->verify_at = weft_after(VERIFY_AFTER);
-    e->ghosts = 0;
 }
 
 static void retry_stalled(struct epoll *e)
