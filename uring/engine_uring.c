@@ -82,7 +82,7 @@ struct uring {
     int wake_fd;
     uint64_t wake_value;
 
-    uint64_t enters, submitted, completed;
+    uint64_t enters, submitted, completed, overflows;
     uint16_t buffer_groups; /* numbers given out */
     struct ring__faults faults;
     struct io_uring ring;
@@ -461,6 +461,9 @@ static unsigned flush(struct uring *u)
 {
     unsigned reported = 0;
 
+    if (weft__likely(!(kernel_flags(u) & IORING_SQ_CQ_OVERFLOW)))
+        return 0;
+    u->overflows++;
     for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
         enter(u, 0, 0, IORING_ENTER_GETEVENTS, NULL);
         reported += reap(u);
@@ -622,6 +625,7 @@ static void uring_stats(const struct weft__engine *engine, struct weft_stats *st
     stats->enters += u->enters;
     stats->submitted += u->submitted;
     stats->completed += u->completed;
+    stats->overflows += u->overflows;
 }
 
 struct ring__faults *ring__faults(struct weft_runtime *rt)
