@@ -1206,6 +1206,70 @@ Test(promise_stream, the_runtimes_end_frees_what_is_left)
     cr_assert_eq(promise_run(abandoned_main, NULL, &options, NULL), 0);
 }
 
+/* ---- sources that let go, and memory that ends ---- */
+
+static struct promise_stream *dropped;
+static struct promise *given;
+
+static struct promise *drops_its_stream(void *ctx)
+{
+    (void)ctx;
+    promise_stream_unref(dropped);
+    return promise_ref(given);
+}
+
+static struct promise *drop_body(void)
+{
+    given = promise_fulfilled(weft_num(1));
+    dropped = promise_stream_from(drops_its_stream, NULL, NULL);
+    take_value(promise_stream_get(dropped), 1);
+    for (int i = 0; i < 2; i++) {
+        given = promise_create_task();
+        dropped = promise_stream_from(drops_its_stream, NULL, NULL);
+        take_error(i == 0 ? promise_stream_get(dropped) : promise_stream_is_empty(dropped),
+                   -ENODATA);
+        take_error(given, -ECANCELED);
+    }
+    return NULL;
+}
+
+Test(promise_stream, a_source_may_drop_its_stream)
+{
+    run_promises(drop_body);
+}
+
+static struct promise *choose_no_memory_body(void)
+{
+    struct promise_stream *a = promise_stream_create(NULL), *b = promise_stream_create(NULL);
+    bool waits = false;
+
+    for (size_t i = 0; !waits; i++) {
+        struct promise_stream *both[2] = {promise_stream_ref(a), promise_stream_ref(b)};
+        struct promise_stream *s = promise_stream_choose(both, 2);
+        struct promise *p;
+
+        promise__fail_after(i);
+        p = promise_stream_get(s);
+        promise__fail_after(SIZE_MAX);
+        waits = promise_state(p) == PROMISE_PENDING;
+        if (!waits) {
+            take_error(p, -ENOMEM);
+            p = promise_stream_get(s); /* it stays usable, and nothing is lost */
+        }
+        push(b, (int64_t)i);
+        take_value(p, (int64_t)i);
+        promise_stream_unref(s);
+    }
+    promise_stream_unref(a);
+    promise_stream_unref(b);
+    return NULL;
+}
+
+Test(promise_stream, a_choice_without_memory_fails)
+{
+    run_promises(choose_no_memory_body);
+}
+
 /* ---- random use against a model ---- */
 
 #define MODEL 64
