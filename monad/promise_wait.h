@@ -191,6 +191,10 @@ void promise__job_end_like(struct promise__job *job, struct promise *settled);
  * nobody else holds it. */
 int promise__job_take(struct promise__job *job, struct promise *settled, union weft_value *value);
 
+/* Consumes a step's argument: its outcome, as a promise to be kept for a later step, or rejected with
+ * -ENOMEM. Whoever takes that (promise__take) has the value, unless somebody else holds it. */
+struct promise *promise__job_keep(struct promise__job *job, struct promise *settled);
+
 /* ---- counted objects ----
  *
  * The count of an object is that of a promise whose value it is. So references are given back in

@@ -258,3 +258,26 @@ int promise__job_take(struct promise__job *job, struct promise *settled, union w
     }
     return outcome.status;
 }
+
+struct promise *promise__job_keep(struct promise__job *job, struct promise *settled)
+{
+    struct promise__state *st = promise__tls;
+    struct promise__wait outcome;
+    struct promise *kept;
+
+    if (promise__immediate(settled))
+        return settled;
+    take_outcome(st, settled, job->framed ? 2 : 1, &outcome);
+    if (outcome.status < 0)
+        return promise__error(outcome.status);
+    kept = promise__cell(st, outcome.value, outcome.destroy);
+    if (kept != NULL) {
+        kept->source = outcome.source;
+        return kept;
+    }
+    if (outcome.source != NULL)
+        promise__release(st, outcome.source);
+    if (outcome.destroy != NULL)
+        outcome.destroy(outcome.value.ptr);
+    return promise__enomem;
+}

@@ -1270,6 +1270,56 @@ Test(promise_stream, a_choice_without_memory_fails)
     run_promises(choose_no_memory_body);
 }
 
+static struct promise *sum_in_box(union weft_value state, union weft_value value, void *ctx)
+{
+    int64_t sum = unboxed(state.ptr) + value.num;
+
+    (void)ctx;
+    if (value.num < 0)
+        return promise_rejected((int)value.num);
+    return promise_fulfilled_owned(boxed(sum), destroy_box);
+}
+
+static struct promise *fold_state_body(void)
+{
+    struct promise_stream *s = promise_stream_create(NULL);
+    struct promise *p =
+        promise_stream_fold(promise_stream_ref(s), sum_in_box, weft_ptr(boxed(0)), NULL);
+    union weft_value value = weft_ptr(NULL);
+
+    push(s, 1);
+    push(s, 2);
+    promise_cancel(p); /* while the fold has a state */
+    take_error(p, -ECANCELED);
+    cr_assert_eq(destroyed, 1);
+
+    p = promise_stream_fold(promise_stream_ref(s), sum_in_box, weft_ptr(boxed(0)), NULL);
+    push(s, 1);
+    push(s, -EIO); /* this step has it */
+    take_error(p, -EIO);
+    cr_assert_eq(destroyed, 1);
+
+    push(s, 1); /* these are there already */
+    push(s, 2);
+    p = promise_stream_fold(promise_stream_ref(s), sum_in_box, weft_ptr(boxed(0)), NULL);
+    push(s, 3);
+    push(s, 4);
+    cr_assert_eq(promise_stream_close(s), 0);
+    cr_assert_eq(promise_poll(p, &value, NULL), PROMISE_FULFILLED);
+    cr_assert_eq(*(int64_t *)value.ptr, 10);
+    cr_assert_eq(destroyed, 1);
+    promise_unref(p);
+    cr_assert_eq(destroyed, 2, "the last state is the result's");
+    promise_stream_unref(s);
+    destroyed = 0;
+    return NULL;
+}
+
+Test(promise_stream, a_fold_owns_its_state)
+{
+    run_promises(fold_state_body);
+}
+
 /* ---- random use against a model ---- */
 
 #define MODEL 64
