@@ -1043,11 +1043,14 @@ struct promise_stream *promise_stream_of_values(const union weft_value values[],
 {
     struct promise_stream *stream = promise_stream_create(destroy);
 
-    for (size_t i = 0; i < count && stream != NULL; i++)
-        if (promise_stream_push(stream, values[i]) < 0) {
-            promise_stream_unref(stream);
-            stream = NULL;
-        }
+    for (size_t i = 0; i < count; i++) {
+        if (stream != NULL && promise_stream_push(stream, values[i]) == 0)
+            continue;
+        if (destroy != NULL)
+            destroy(values[i].ptr);
+        promise_stream_unref(stream);
+        stream = NULL;
+    }
     (void)promise_stream_close(stream);
     return stream;
 }

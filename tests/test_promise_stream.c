@@ -1320,6 +1320,33 @@ Test(promise_stream, a_fold_owns_its_state)
     run_promises(fold_state_body);
 }
 
+static struct promise *of_values_body(void)
+{
+    union weft_value values[8];
+
+    for (size_t fail = 0;; fail++) {
+        struct promise_stream *s;
+
+        for (size_t i = 0; i < 8; i++)
+            values[i] = weft_ptr(boxed((int64_t)i));
+        destroyed = 0;
+        promise__fail_after(fail);
+        s = promise_stream_of_values(values, 8, destroy_box);
+        promise__fail_after(SIZE_MAX);
+        cr_assert_eq(destroyed, s == NULL ? 8 : 0);
+        if (s == NULL)
+            continue;
+        promise_stream_unref(s);
+        cr_assert_eq(destroyed, 8);
+        return NULL;
+    }
+}
+
+Test(promise_stream, of_values_takes_all_values_or_destroys_them)
+{
+    run_promises(of_values_body);
+}
+
 /* ---- random use against a model ---- */
 
 #define MODEL 64

@@ -67,7 +67,8 @@ WEFT_API WEFT_NODISCARD struct promise_stream *
 promise_stream_from_direct(promise_stream_next_fn *fn, void *ctx, void (*release)(void *ctx),
                            void (*destroy)(void *ptr));
 
-/* A stream of the `count` values, which are copied. */
+/* A stream of the `count` values, which are its own from now on, and destroyed if it cannot be made;
+ * the array is copied. */
 WEFT_API WEFT_NODISCARD struct promise_stream *
 promise_stream_of_values(const union weft_value values[], size_t count, void (*destroy)(void *ptr));
 
