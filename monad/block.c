@@ -206,7 +206,8 @@ static void finish(struct weft_runtime *rt)
 
             if (promise__flags(p) == PROMISE__FULFILLED && p->destroy != NULL)
                 p->destroy(p->value.ptr);
-            else if (promise__flags(p) == PROMISE__PENDING && promise__has_storage(p))
+            else if (promise__has_job(p) ||
+                     (promise__flags(p) == PROMISE__PENDING && promise__has_storage(p)))
                 weft__storage_unref(p->storage);
         } else if (block->kind > PROMISE__PAIR) {
             weft__storage_unref(((struct promise__callback *)(void *)block)->storage);

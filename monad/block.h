@@ -59,4 +59,11 @@ static inline bool promise__has_storage(const struct promise *p)
     return p->link.kind >= PROMISE__BIND && p->link.kind <= PROMISE__CLEANUP;
 }
 
+/* True if `p` is a job's that isn't through; it may have become one with another promise. */
+static inline bool promise__has_job(const struct promise *p)
+{
+    return p->link.kind == PROMISE__JOB &&
+           (promise__flags(p) == PROMISE__PENDING || promise__flags(p) == PROMISE__PROXY);
+}
+
 #endif

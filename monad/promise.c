@@ -89,7 +89,7 @@ struct promise *promise_rejected(int err)
 struct promise *promise_from_result(int64_t result)
 {
     if (result >= 0)
-        return promise_fulfilled(weft_num(result));
+        return PROMISE__MADE(promise_fulfilled(weft_num(result)));
     return promise__error(result < INT32_MIN ? -EINVAL : (int)result);
 }
 

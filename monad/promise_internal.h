@@ -58,7 +58,8 @@ enum promise__kind {
     PROMISE__QUEUED,    /* a task that stands in a queue (ctx) which holds a reference */
     PROMISE__OPERATION, /* settled by promise__settle; a cancel calls fn.cancel(itself), once */
     PROMISE__ALARM,     /* the same, but a cancel rejects it at once */
-    PROMISE__REQUEST,   /* one with an operation or alarm (operand, not counted) */
+    PROMISE__JOB,       /* the same, but a cancel goes on to what it waits for (wait.c) */
+    PROMISE__REQUEST,   /* one with an operation, alarm or job (operand, not counted) */
 
     PROMISE__BIND, /* these stand in the operand's list */
     PROMISE__MAP,

@@ -73,6 +73,7 @@ static void merge(struct promise *outer, struct promise *inner)
     switch (inner->link.kind) {
     case PROMISE__OPERATION:
     case PROMISE__ALARM:
+    case PROMISE__JOB:
         outer->link.kind = PROMISE__REQUEST;
         outer->operand = inner; /* keeps fn: its memory follows it and can't move */
         break;
