@@ -230,6 +230,7 @@ struct promise__state {
     size_t suspects;  /* references dropped that may have left a circle */
     size_t collected; /* blocks that tracing has freed in all */
     struct promise__slab *slabs;
+    char *spare, *spare_end; /* slabs to come */
     struct promise__large *large;
     char *fresh[PROMISE__CLASSES], *fresh_end[PROMISE__CLASSES];
     struct promise__slab *fresh_slab[PROMISE__CLASSES];
