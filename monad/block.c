@@ -32,10 +32,20 @@ _Thread_local struct promise__state *promise__tls;
 
 static int new_slab(struct promise__state *st, size_t class)
 {
-    struct promise__slab *slab = aligned_alloc(PROMISE__SLAB_SIZE, PROMISE__SLAB_SIZE);
+    const bool first = st->spare == st->spare_end;
+    struct promise__slab *slab;
 
-    if (slab == NULL)
-        return -ENOMEM;
+    if (first) {
+        char *slabs = aligned_alloc(PROMISE__SLAB_SIZE, PROMISE__SLABS * PROMISE__SLAB_SIZE);
+
+        if (slabs == NULL)
+            return -ENOMEM;
+        st->spare = slabs;
+        st->spare_end = slabs + PROMISE__SLABS * PROMISE__SLAB_SIZE;
+    }
+    slab = (struct promise__slab *)(void *)st->spare;
+    st->spare += PROMISE__SLAB_SIZE;
+    slab->first = first;
     slab->next = st->slabs;
     slab->block_size = class * 64;
     slab->used = 0;
@@ -225,7 +235,8 @@ static void finish(struct weft_runtime *rt)
         struct promise__slab *next = st->slabs->next;
 
         UNPOISON((struct weft_link *)(void *)st->slabs, PROMISE__SLAB_SIZE);
-        free(st->slabs);
+        if (st->slabs->first) /* the last of its kin in this list: newest come first */
+            free(st->slabs);
         st->slabs = next;
     }
     rt->layer[WEFT__LAYER_PROMISE] = NULL;

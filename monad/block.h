@@ -9,9 +9,11 @@ struct promise__slab {
     size_t block_size;
     size_t used;       /* blocks ever handed out: the first ones */
     uint32_t *scratch; /* one number a block, while tracing */
+    bool first;        /* of those that were had at once: it is what is to be freed */
 };
 #define PROMISE__SLAB_HEADER ((size_t)64)
 #define PROMISE__SLAB_SIZE   ((size_t)64 << 10) /* and its alignment */
+#define PROMISE__SLABS       ((size_t)16) /* had at once: aligned memory costs pages each time */
 
 static inline struct weft_link *promise__slab_block(struct promise__slab *slab, size_t index)
 {

@@ -219,6 +219,16 @@ union weft_value promise__take_last(struct promise__state *st, struct promise *p
     return value;
 }
 
+void promise__drop_source(struct promise__state *st, struct promise *p)
+{
+    struct promise *source = p->source;
+
+    p->source = NULL;
+    if (source->link.count == 1)
+        source->destroy = NULL;
+    promise__release(st, source);
+}
+
 /* ---- releasing ----
  *
  * A promise whose count has become zero is
