@@ -350,29 +350,32 @@ static void queue(struct uring *u, struct ring_op *op)
 
 static void uring_cancel(struct weft__engine *engine, struct ring_op *op);
 
-/* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
- * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
- * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
-static bool is_repeated(struct uring *u, struct ring_op *op, int res)
+/* An attempt that came to nothing is repeated: a signal cut it short (EINTR, from a kernel worker), or
+ * it found nothing on a descriptor with O_NONBLOCK, where the kernel doesn't wait by itself (EAGAIN):
+ * then it waits until the descriptor is ready. If somebody wants the operation to end, that is its end. */
+static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
 {
     const struct ring__row_info *row = &ring__rows[op->row];
+    bool cancelling = op->state & RING__CANCELLING;
 
-    if (op->state & RING__POLLING && res >= 0) {
-        bool cancelling = op->state & RING__CANCELLING;
-
+    if (op->state & RING__POLLING && *res >= 0) {
         op->state = RING__REPEATED;
         queue(u, op);
         if (cancelling) /* the request met the poll; what the operation can do at once it does */
             uring_cancel(&u->io.base, op);
         return true;
-    } else if (op->state & RING__CANCELLING) {
-        return false;
-    } else if (res == -EAGAIN && row->ready != 0) {
+    }
+    if (*res == -EAGAIN && row->ready != 0) {
         if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
-            (row->traits & RING__ONCE && op->state & RING__REPEATED))
+            (row->traits & RING__ONCE && op->state & RING__REPEATED && !cancelling))
             return false;
-        op->state |= RING__POLLING;
-    } else if (res != -EINTR) {
+        if (!cancelling)
+            op->state |= RING__POLLING;
+    } else if (*res != -EINTR) {
+        return false;
+    }
+    if (cancelling) {
+        *res = -ECANCELED;
         return false;
     }
     op->state |= RING__REPEATED;
@@ -408,7 +411,7 @@ static inline void complete(struct uring *u, struct ring_op *op, int res, unsign
             op->state &= (uint8_t)~RING__CANCEL_HELD;
         }
     }
-    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, res))
+    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
     u->completed++;
     if (weft__unlikely(u->on_valgrind))
