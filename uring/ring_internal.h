@@ -255,13 +255,12 @@ int ring__stream_socket(int family);
 /* ---- faults on purpose, for tests ---- */
 
 struct ring__faults {
-    int no_room;        /* so many times there is no free submission entry */
-    int enter;          /* so many times entering the kernel fails ... */
-    int enter_error;    /* ... with this */
-    int result;         /* so many operations complete with ... */
-    int result_error;   /* ... this, undone */
-    int short_io;       /* so many transfers are cut to one byte */
-    bool no_cancel_any; /* the kernel refuses to cancel everything in one request */
+    int no_room;      /* so many times there is no free submission entry */
+    int enter;        /* so many times entering the kernel fails ... */
+    int enter_error;  /* ... with this */
+    int result;       /* so many operations complete with ... */
+    int result_error; /* ... this, undone */
+    int short_io;     /* so many transfers are cut to one byte */
 };
 
 /* The faults of the runtime's engine; NULL if it is another one. */
