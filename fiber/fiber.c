@@ -173,6 +173,23 @@ static __attribute__((noinline, cold, noreturn)) void returned_in_child(const st
     abort();
 }
 
+/* The scope's memory is about to go, and fibers know it. */
+static __attribute__((noinline, cold, noreturn)) void left_open(struct weft_runtime *rt,
+                                                                const struct fiber *self)
+{
+    weft__report(rt, "fiber \"%s\" (spawned at %s) ends with a scope open: close it first",
+                 self->name, self->where != NULL ? self->where : "an unknown place");
+    abort();
+}
+
+static __attribute__((noinline, cold)) void report_failure(struct weft_runtime *rt,
+                                                           const struct fiber *self, int error)
+{
+    weft__report(rt, "fiber \"%s\" (spawned at %s), whose result nobody sees, failed: %s (%d)",
+                 self->name, self->where != NULL ? self->where : "an unknown place",
+                 strerror(-error), error);
+}
+
 static struct context_next fiber_main(void *arg)
 {
     struct fiber *self = arg, *next;
@@ -186,8 +203,12 @@ static struct context_next fiber_main(void *arg)
     rt = weft__rt;
     if (weft__unlikely(rt == NULL || fiber__current(rt) != self))
         returned_in_child(self);
+    if (weft__unlikely(self->scope != self->birth))
+        left_open(rt, self);
     if (self->ended != NULL)
         self->ended(rt, self, result);
+    else if (weft__unlikely(result < 0) && result != -ECANCELED)
+        report_failure(rt, self, (int)result);
     if (weft__unlikely(self->strand.storage != NULL))
         weft__storage_drop(self->strand.storage);
     layer = rt->layer[WEFT__LAYER_FIBER];
@@ -263,6 +284,8 @@ static inline __attribute__((always_inline)) struct fiber *start(struct weft_run
     fiber->strand.task.run = resume;
     fiber->strand.storage = weft__storage_ref(rt->strand->storage);
     fiber->cancelled = 0;
+    fiber->is_cancelled = false;
+    fiber->scope = fiber->birth = NULL;
     fiber->wait = NULL;
     fiber->fn = fn;
     fiber->arg = arg;
@@ -277,7 +300,7 @@ static inline __attribute__((always_inline)) struct fiber *start(struct weft_run
 
 int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
                  const struct fiber_options *options, const char *where, fiber_ended *ended,
-                 void *owner)
+                 void *owner, struct fiber **started)
 {
     struct fiber_layer *layer;
     struct fiber *fiber;
@@ -314,6 +337,8 @@ int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
     fiber->owner = owner;
     if (options != NULL && options->size >= offsetof(struct fiber_options, stack_size))
         set_name(fiber, options->name);
+    if (started != NULL)
+        *started = fiber;
     return 0;
 }
 
@@ -327,14 +352,14 @@ int fiber_detach_at(fiber_fn *fn, void *arg, const char *where)
     if (weft__unlikely(rt == NULL || fn == NULL || rt->stopping ||
                        (layer = rt->layer[WEFT__LAYER_FIBER]) == NULL ||
                        (stack = stacks_get(&layer->stacks, layer->default_class)) == NULL))
-        return fiber__start(rt, fn, arg, NULL, where, NULL, NULL);
+        return fiber__start(rt, fn, arg, NULL, where, NULL, NULL, NULL);
     start(rt, layer, stack, fn, arg, where);
     return 0;
 }
 
 int fiber_detach_with(fiber_fn *fn, void *arg, const struct fiber_options *options)
 {
-    return fiber__start(weft__rt, fn, arg, options, NULL, NULL, NULL);
+    return fiber__start(weft__rt, fn, arg, options, NULL, NULL, NULL, NULL);
 }
 
 int fiber_prefill(size_t count)
@@ -374,7 +399,7 @@ int fiber__launch_main(struct weft_runtime *rt)
 {
     const struct fiber_options options = {.size = sizeof options, .name = "main"};
 
-    return fiber__start(rt, main_fiber, rt, &options, "weft_run", main_ended, NULL);
+    return fiber__start(rt, main_fiber, rt, &options, "weft_run", main_ended, NULL, NULL);
 }
 
 /* ---- sleeping ---- */
@@ -428,21 +453,7 @@ int fiber_sleep(int64_t ns)
     return fiber_sleep_until(ns == WEFT_FOREVER ? WEFT_FOREVER : weft_after(ns));
 }
 
-/* ---- cancelling, and the layer's hooks ---- */
-
-void fiber__cancel(struct weft_runtime *rt, struct fiber *fiber)
-{
-    struct fiber_wait *wait = fiber->wait;
-    void (*cancel)(struct fiber_wait *);
-
-    (void)rt;
-    fiber->cancelled = -ECANCELED;
-    if (wait == NULL || wait->cancel == NULL)
-        return;
-    cancel = wait->cancel;
-    wait->cancel = NULL; /* once only; the wait may end later */
-    cancel(wait);
-}
+/* ---- the layer's hooks ---- */
 
 /* Calls visit for each live fiber, oldest slab last. visit may wake fibers, but not start any. */
 static void each_fiber(struct weft_runtime *rt,

@@ -19,6 +19,7 @@
 #include <weft/runtime.h>
 #if WEFT_HAS_FIBERS
 #include <weft/fiber.h>
+#include <weft/scope.h>
 #endif
 
 #endif
