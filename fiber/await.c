@@ -74,7 +74,7 @@ int fiber_await(struct promise *promise, union weft_value *value, weft_time dead
 
     if (weft__unlikely(promise == NULL))
         return -EINVAL;
-    if (weft__unlikely(rt == NULL || weft__is_base(rt))) {
+    if (weft__unlikely(fiber__self(rt) == NULL)) {
         promise_unref(promise);
         return fiber__cannot_wait(rt);
     }
