@@ -13,6 +13,7 @@
 
 static int calls;
 
+#ifdef NDEBUG
 static struct promise *count_call(union weft_value value, void *unused)
 {
     (void)unused;
@@ -21,7 +22,6 @@ static struct promise *count_call(union weft_value value, void *unused)
     return promise_fulfilled(value);
 }
 
-#ifdef NDEBUG
 static int refused_main(void *arg)
 {
     const struct setup *setup = arg;
