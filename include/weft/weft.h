@@ -17,6 +17,7 @@
 #include <weft/ring.h>
 #include <weft/runtime.h>
 #if WEFT_HAS_FIBERS
+#include <weft/buffered.h>
 #include <weft/fiber.h>
 #endif
 
