@@ -22,6 +22,7 @@
  *   - Descriptors: sockets of streams, pipes, terminals, files. They stay the caller's to close.
  *   - One fiber at a time. Reader and writer are apart: one fiber may read a socket while another
  *     writes it.
+ *   - A socket whose peer is gone is -EPIPE and no signal; a pipe nobody reads is both, as ever.
  *
  * Not in a lean build (WEFT_FIBERS=OFF).
  */
@@ -73,7 +74,7 @@ _Static_assert(sizeof(struct fiber_reader) == 15 * 8, "part of the ABI");
 /* Prepares to read a descriptor. offset: bytes from the file's start, its position stays as it is;
  * -1: from the file's own position, and for what has none. buf: `size` bytes (1 to INT_MAX), the
  * reader's until finish.
- * Returns 0, -EINVAL or -EFAULT. Runtime's thread; doesn't suspend. Since 0.1. */
+ * Returns 0, -EINVAL or -EFAULT. Doesn't suspend. Since 0.1. */
 WEFT_API int fiber_reader_init(struct fiber_reader *reader, int fd, int64_t offset, void *buf,
                                size_t size);
 
@@ -87,7 +88,8 @@ WEFT_API int fiber_reader_finish(struct fiber_reader *reader);
 
 /* Before the reader waits for its source, it flushes `writer`, before the same deadline: the
  * answers to all requests that came together leave together, and none waits for the next request.
- * What the flush says the writer's next call says. NULL: no more. Doesn't suspend. Since 0.1. */
+ * An error of that flush is the writer's: its next call tells. NULL: no more; untie before the
+ * writer's memory goes. Doesn't suspend. Since 0.1. */
 WEFT_API void fiber_reader_tie(struct fiber_reader *reader, struct fiber_writer *writer);
 
 /* Forgets the end, or the error: the source is asked again (a file that grows, a terminal).
@@ -264,7 +266,7 @@ _Static_assert(sizeof(struct fiber_writer) ==
 #endif
 
 /* Prepares to write to a descriptor. offset, buf, size: as in fiber_reader_init.
- * Returns 0, -EINVAL or -EFAULT. Runtime's thread; doesn't suspend. Since 0.1. */
+ * Returns 0, -EINVAL or -EFAULT. Doesn't suspend. Since 0.1. */
 WEFT_API int fiber_writer_init(struct fiber_writer *writer, int fd, int64_t offset, void *buf,
                                size_t size);
 
