@@ -754,6 +754,17 @@ static inline void *promise__extra(struct promise *p)
 void promise__settle(struct promise *promise, int status, union weft_value value);
 void promise__settle_owned(struct promise *promise, void *ptr, void (*destroy)(void *ptr));
 
+/* Whether nobody has an operation's promise and nothing waits for it, but for the operation itself. */
+static inline bool promise__is_abandoned(const struct promise *p)
+{
+    while (p->link.count == 1) {
+        if (promise__flags(p) != PROMISE__PROXY)
+            return p->waiters == NULL;
+        p = p->target;
+    }
+    return false;
+}
+
 /* True if `promise` (a handle) is pending. */
 static inline bool promise__pending(struct promise__state *st, struct promise *promise)
 {

@@ -101,6 +101,7 @@ static inline void begin_pass(struct weft_runtime *rt)
 {
     uintptr_t *array = rt->pass_array;
 
+    rt->switches += (uint64_t)(rt->end - array); /* of the pass that is over */
     rt->end = rt->tail;
     rt->head = rt->pass_array = rt->next_array;
     rt->tail = rt->next_array = array;
@@ -185,6 +186,8 @@ static int poll_engine(struct weft_runtime *rt, weft_time limit)
         weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
 
         idle(rt);
+        if (weft__inbox_held(rt->inbox))
+            weft__inbox_tell(rt->inbox);
         if (weft__inbox_sleep(rt->inbox)) {
             rc = rt->engine->class->turn(rt->engine, until);
             weft__inbox_awake(rt->inbox);
@@ -440,6 +443,7 @@ static int run_to_end(struct weft_runtime *rt)
     int rc, drained;
 
     rc = run_main(rt);
+    weft__inbox_tell(rt->inbox);
     drained = drain(rt);
     if (rc == 0)
         rc = drained;
@@ -581,6 +585,8 @@ int weft_stats(struct weft_stats *stats)
         return -EINVAL;
     all.size = stats->size;
     all.passes = rt->passes;
+    all.switches = rt->switches;
+    all.timers = rt->timers_started - rt->timers_stopped;
     all.in_flight = rt->engine->in_flight;
     rt->engine->class->stats(rt->engine, &all);
     for (int i = 0; i < WEFT__LAYER_COUNT; i++)

@@ -92,7 +92,8 @@ struct weft_runtime {
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
     uint64_t passes;
-    uint64_t timers_started;
+    uint64_t switches;
+    uint64_t timers_started, timers_stopped;
     weft_time firing; /* the time for which timers are firing; -1: they are not */
     pthread_t thread;
 };

@@ -15,7 +15,7 @@
  *     and the rings are not touched.
  */
 #include "on_valgrind.h"
-#include "ring_internal.h"
+#include "stream_internal.h"
 
 #include <liburing.h>
 #include <stdatomic.h>
@@ -82,7 +82,8 @@ struct uring {
     int wake_fd;
     uint64_t wake_value;
 
-    uint64_t enters, submitted, completed;
+    uint64_t enters, submitted, completed, overflows;
+    uint16_t buffer_groups; /* numbers given out */
     struct ring__faults faults;
     struct io_uring ring;
     struct weft_options options;
@@ -178,6 +179,24 @@ static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe
     }
 }
 
+/* What a stream's operation needs beside the table's fields. */
+static void fill_stream(struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    const uint8_t traits = ring__rows[op->row].traits;
+
+    if (op->row == RING__ROW_poll_multi)
+        sqe->len = IORING_POLL_ADD_MULTI;
+    else if (op->row == RING__ROW_accept_multi)
+        sqe->ioprio = IORING_ACCEPT_MULTISHOT;
+    else if (op->row == RING__ROW_recv_multi)
+        sqe->ioprio = IORING_RECV_MULTISHOT;
+    if (traits & RING__CHOSEN) {
+        sqe->flags |= IOSQE_BUFFER_SELECT;
+        sqe->buf_group = (uint16_t)op->how;
+        sqe->msg_flags = 0;
+    }
+}
+
 static inline void fill(struct uring *u, struct ring_op *op)
 {
     struct io_uring_sqe *sqe;
@@ -189,8 +208,10 @@ static inline void fill(struct uring *u, struct ring_op *op)
         return;
     }
     sqe = fill_sqe(u, opcodes[op->row], op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
+    if (weft__unlikely(op->row >= RING__ROW_accept_multi))
+        fill_stream(op, sqe);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    if (op->row == RING__ROW_poll)
+    if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
         sqe->poll32_events = poll_mask(op->how);
 #endif
     if (weft__unlikely(u->faulty))
@@ -359,9 +380,23 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int res)
     return true;
 }
 
-static inline void complete(struct uring *u, struct ring_op *op, int res)
+/* One of many results. */
+static __attribute__((noinline)) void complete_more(struct uring *u, struct ring_op *op, int res,
+                                                    unsigned flags)
+{
+    u->completed++;
+    op->done(op, res, flags);
+    weft__forget_locals(weft__rt);
+}
+
+static inline void complete(struct uring *u, struct ring_op *op, int res, unsigned flags)
 {
     int fd = op->fd;
+
+    if (weft__unlikely(flags & IORING_CQE_F_MORE)) {
+        complete_more(u, op, res, flags);
+        return;
+    }
 
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
@@ -379,7 +414,7 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
     ring__end(&u->io, op);
-    op->done(op, res, 0);
+    op->done(op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
     weft__forget_locals(weft__rt);
     ring__reported(&u->io, fd);
 }
@@ -406,11 +441,12 @@ static unsigned reap(struct uring *u)
         const struct io_uring_cqe *cqe = &u->cqes[head & u->cq_mask];
         uint64_t user_data = cqe->user_data;
         int res = cqe->res;
+        unsigned flags = cqe->flags;
 
         /* before the report, which may enter the kernel to make room for submissions */
         __atomic_store_n(u->cq_khead, ++head, __ATOMIC_RELEASE);
         if (weft__likely((user_data & TAG_MASK) == TAG_OP)) {
-            complete(u, (struct ring_op *)(uintptr_t)user_data, res);
+            complete(u, (struct ring_op *)(uintptr_t)user_data, res, flags);
             reported++;
         } else {
             complete_internal(u, user_data & TAG_MASK, res);
@@ -425,6 +461,9 @@ static unsigned flush(struct uring *u)
 {
     unsigned reported = 0;
 
+    if (weft__likely(!(kernel_flags(u) & IORING_SQ_CQ_OVERFLOW)))
+        return 0;
+    u->overflows++;
     for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
         enter(u, 0, 0, IORING_ENTER_GETEVENTS, NULL);
         reported += reap(u);
@@ -586,6 +625,7 @@ static void uring_stats(const struct weft__engine *engine, struct weft_stats *st
     stats->enters += u->enters;
     stats->submitted += u->submitted;
     stats->completed += u->completed;
+    stats->overflows += u->overflows;
 }
 
 struct ring__faults *ring__faults(struct weft_runtime *rt)
@@ -596,6 +636,74 @@ struct ring__faults *ring__faults(struct weft_runtime *rt)
         return NULL;
     u->faulty = true;
     return &u->faults;
+}
+
+static unsigned round_up(unsigned n)
+{
+    unsigned power = 1;
+
+    while (power < n && power < 1u << 15)
+        power *= 2;
+    return power;
+}
+
+/* ---- pools of buffers that the kernel chooses from ---- */
+
+_Static_assert(RING__BUFFER == IORING_CQE_F_BUFFER && RING__MORE == IORING_CQE_F_MORE &&
+                   RING__BUFFER_SHIFT == IORING_CQE_BUFFER_SHIFT,
+               "completion flags are handed on as they are");
+
+int ring__buffers_share(struct ring_buffers *buffers)
+{
+    struct uring *u = self(buffers->rt->engine);
+    struct io_uring_buf_reg reg = {0};
+    unsigned entries = round_up(buffers->count);
+    void *ring;
+    int rc;
+
+    if (buffers->rt->engine->class != &weft__engine_uring || !*u->alive)
+        return -EOPNOTSUPP;
+    if (u->buffer_groups == UINT16_MAX)
+        return -ENOSPC;
+    ring = mmap(NULL, entries * sizeof(struct io_uring_buf), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ring == MAP_FAILED)
+        return -ENOMEM;
+    madvise(ring, entries * sizeof(struct io_uring_buf), MADV_DONTFORK);
+    reg.ring_addr = (uintptr_t)ring;
+    reg.ring_entries = entries;
+    reg.bgid = u->buffer_groups;
+    rc = io_uring_register_buf_ring(&u->ring, &reg, 0);
+    if (rc < 0) {
+        munmap(ring, entries * sizeof(struct io_uring_buf));
+        return rc;
+    }
+    buffers->group = u->buffer_groups++;
+    buffers->ring = ring;
+    buffers->mask = entries - 1;
+    buffers->tail = 0;
+    return 0;
+}
+
+void ring__buffers_unshare(struct ring_buffers *buffers)
+{
+    struct uring *u = self(buffers->rt->engine);
+
+    if (*u->alive)
+        io_uring_unregister_buf_ring(&u->ring, buffers->group);
+    munmap(buffers->ring, (buffers->mask + 1) * sizeof(struct io_uring_buf));
+}
+
+void ring__buffers_add(struct ring_buffers *buffers, uint32_t index)
+{
+    struct io_uring_buf_ring *ring = buffers->ring;
+    struct io_uring_buf *entry = &ring->bufs[buffers->tail & buffers->mask];
+
+    /* field by field: the first entry's reserved field is the ring's tail */
+    entry->addr = (uintptr_t)ring__buffer(buffers, index);
+    entry->len = (uint32_t)buffers->size;
+    entry->bid = (uint16_t)index;
+    __atomic_store_n(&ring->tail, ++buffers->tail, __ATOMIC_RELEASE);
 }
 
 /* ---- life ---- */
@@ -644,15 +752,6 @@ static size_t need(unsigned sq_entries, unsigned cq_entries)
 {
     return sq_entries * (sizeof(struct io_uring_sqe) + sizeof(unsigned)) +
            cq_entries * sizeof(struct io_uring_cqe) + 4096;
-}
-
-static unsigned round_up(unsigned n)
-{
-    unsigned power = 1;
-
-    while (power < n && power < 1u << 15)
-        power *= 2;
-    return power;
 }
 
 unsigned ring__refused_flags;

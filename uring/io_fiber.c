@@ -106,7 +106,8 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
         rc = ring__prepare_##name(&t.op RING__AFTER arguments);            \
         return weft__unlikely(rc < 0) ? rc : perform(rt, &t, deadline);    \
     }
-#define RAW_OPERATION(...) /* close has a form of its own, below */
+#define RAW_OPERATION(...)    /* close has a form of its own, below */
+#define STREAM_OPERATION(...) /* stream_fiber.c */
 #include "operations.def"
 
 /* ---- exactly so many bytes ---- */
@@ -189,7 +190,9 @@ int fiber_close(int fd)
         fiber__park(rt, self, &c.wait);
     }
     ring__close_finish(rt, &c.closing);
-    return ring__close_now(fd);
+    rc = ring__close_now(fd);
+    ring__closed(rt);
+    return rc;
 }
 
 /* ---- connecting by name ---- */

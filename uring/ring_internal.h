@@ -22,7 +22,19 @@
 
 /* ---- the table, as types ---- */
 
-enum ring__traits { RING__ON_FD = 1, RING__MAKES_FD = 2, RING__MSG = 4, RING__ONCE = 8 };
+enum ring__traits {
+    RING__ON_FD = 1,
+    RING__MAKES_FD = 2,
+    RING__MSG = 4,
+    RING__ONCE = 8,
+    RING__MULTI = 16,
+    RING__CHOSEN = 32
+};
+
+/* What done() gets as `flags` of a stream's operation; else 0. */
+#define RING__BUFFER       1u /* its index: flags >> RING__BUFFER_SHIFT */
+#define RING__MORE         2u /* this was not the last result */
+#define RING__BUFFER_SHIFT 16
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
@@ -91,6 +103,7 @@ struct ring__engine {
     struct ring_op **buckets;
     unsigned bucket_mask;
     struct ring__closing *closing;
+    struct ring_stream *starved; /* streams that wait for a descriptor to be free */
     bool ended; /* cancel_all was called: no new operations, and nobody takes results any more */
 };
 
@@ -174,6 +187,16 @@ void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
 
 /* close(2), with its result. */
 int ring__close_now(int fd);
+
+/* A descriptor has been closed: there is one for those that wait for one. May call anybody. */
+void ring__retry_starved(struct ring__engine *engine);
+static inline void ring__closed(struct weft_runtime *rt)
+{
+    struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
+
+    if (rt->engine->class->submit != NULL && weft__unlikely(engine->starved != NULL))
+        ring__retry_starved(engine);
+}
 
 /* Whether the time to try has passed. */
 static inline bool ring__is_late(weft_time deadline)

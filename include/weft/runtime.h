@@ -157,11 +157,20 @@ struct weft_stats {
     uint64_t stacks;    /* stacks mapped, in use or pooled */
     uint64_t
         promises; /* blocks of promises in use; a settled promise that is its handle has none */
-    uint64_t reserved[7];
+    uint64_t switches;  /* fibers resumed and tasks run, passes under way not counted */
+    uint64_t timers;    /* timers running */
+    uint64_t overflows; /* times the kernel had more completions than the queue had room for */
+    uint64_t reserved[4];
 };
 
 /* Fills `stats`. Returns 0 or -EINVAL. Runtime's thread. Since 0.1. */
 WEFT_API int weft_stats(struct weft_stats *stats);
+
+/* The same from outside: how things stood when the runtime last slept or was asked, or when it
+ * ended. Asks it to say so anew, and doesn't wait for that: a second call, a little later, tells of a
+ * busy runtime too. Returns 0, -EINVAL, or -EAGAIN when nothing has been told yet. Any thread that
+ * holds a reference to the inbox. Since 0.1. */
+WEFT_API int weft_inbox_stats(struct weft_inbox *inbox, struct weft_stats *stats);
 
 WEFT_END_DECLS
 

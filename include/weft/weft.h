@@ -15,6 +15,7 @@
 #include <weft/promise_time.h>
 #include <weft/react.h>
 #include <weft/ring.h>
+#include <weft/ring_stream.h>
 #include <weft/runtime.h>
 #if WEFT_HAS_FIBERS
 #include <weft/buffered.h>

@@ -1,6 +1,6 @@
-/* io_buffered.h: what readers and writers share. */
-#ifndef IO_BUFFERED_H
-#define IO_BUFFERED_H
+/* buffered_fiber.h: what readers and writers share. */
+#ifndef BUFFERED_FIBER_H
+#define BUFFERED_FIBER_H
 
 #include <weft/buffered.h>
 #include <weft/fiber.h>

@@ -1,4 +1,4 @@
-/* io_fiber_reader.c: reading through a buffer.
+/* reader_fiber.c: reading through a buffer.
  *
  * What is buffered is [at, end) of [base, base + size). Invariants:
  *   - A byte leaves the buffer only in the call that gives it to the caller. What ends a wait early
@@ -11,7 +11,7 @@
  */
 #include <weft/buffered.h>
 
-#include "io_buffered.h"
+#include "buffered_fiber.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* io_fiber_writer.c: writing through a buffer.
+/* writer_fiber.c: writing through a buffer.
  *
  * What is to be sent, in order: the pieces [0, count), each in the buffer or the caller's, then the
  * loose bytes [loose, at) of the buffer. The pieces in the buffer are one range in their order,
@@ -8,7 +8,7 @@
  *   - While a fiber waits in the sink, and after an error, limit == at: the inline functions find no
  *     room and come here, where they are told why. Nothing moves meanwhile.
  */
-#include "io_buffered.h"
+#include "buffered_fiber.h"
 
 #include <stdio.h>
 #include <string.h>
