@@ -77,7 +77,7 @@ int fiber_await(struct promise *promise, union weft_value *value, weft_time dead
         promise_unref(promise);
         return fiber__cannot_wait(rt);
     }
-    st = promise__state_get(); /* NULL if there was no memory for it: then the promise is static */
+    st = promise__state_get(); /* NULL without memory for it: then the promise is immediate */
     if (promise__pending(st, promise)) {
         rc = wait_for(rt, st, promise, deadline);
         if (weft__unlikely(rc < 0)) {

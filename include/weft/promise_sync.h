@@ -157,8 +157,9 @@ WEFT_API WEFT_NODISCARD struct promise_pool *
 promise_pool_create(size_t max, const struct promise_pool_options *options);
 
 /* Cancels those who wait, disposes of the free members, and lets the pool go when the uses that
- * are going on have ended; their members are then disposed of. NULL is fine. The options'
- * functions and ctx must stay until then. */
+ * are going on have ended; their members are then disposed of. An error of disposing of a free
+ * member goes to the error hook. NULL is fine. The options' functions and ctx must stay until
+ * then. */
 WEFT_API void promise_pool_destroy(struct promise_pool *pool);
 
 /* Takes a member: the one that has been free for longest, validated; else a new one, if there are
