@@ -367,7 +367,7 @@ static void check_script(uint64_t seed)
 
 static int script_main(void *unused)
 {
-    const uint64_t seeds = slow_tools() ? 400 : 4000;
+    const uint64_t seeds = slow_tools() ? 150 : 4000;
 
     (void)unused;
     for (uint64_t seed = 1; seed <= seeds; seed++)
