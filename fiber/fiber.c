@@ -200,12 +200,12 @@ static __attribute__((noinline, cold, noreturn)) void left_open(struct weft_runt
     abort();
 }
 
-static __attribute__((noinline, cold)) void report_failure(struct weft_runtime *rt,
+__attribute__((noinline, cold)) void fiber__report_failure(struct weft_runtime *rt,
                                                            const struct fiber *self, int error)
 {
     weft__report(rt, "fiber \"%s\" (spawned at %s), whose result nobody sees, failed: %s (%d)",
                  self->name, self->where != NULL ? self->where : "an unknown place",
-                 strerror(-error), error);
+                 weft_strerror(error), error);
 }
 
 static struct context_next fiber_main(void *arg)
@@ -226,7 +226,7 @@ static struct context_next fiber_main(void *arg)
     if (self->ended != NULL)
         self->ended(rt, self, result);
     else if (weft__unlikely(result < 0) && result != -ECANCELED)
-        report_failure(rt, self, (int)result);
+        fiber__report_failure(rt, self, result < -4095 ? -EINVAL : (int)result);
     if (weft__unlikely(self->strand.storage != NULL))
         weft__storage_drop(self->strand.storage);
     layer = rt->layer[WEFT__LAYER_FIBER];

@@ -89,6 +89,9 @@ int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
                  const struct fiber_options *options, const char *where, fiber_ended *ended,
                  void *owner, struct fiber **started);
 
+/* A failed fiber whose result nobody will see. */
+void fiber__report_failure(struct weft_runtime *rt, const struct fiber *fiber, int error);
+
 /* The running fiber, or NULL on the base stack and without a runtime. */
 static inline struct fiber *fiber__running(const struct weft_runtime *rt)
 {
