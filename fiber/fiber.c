@@ -11,6 +11,7 @@
 
 #include "timer.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +37,12 @@ static void resume(struct weft_task *task)
 static void call_on_base(struct weft_runtime *rt, void (*fn)(void *arg), void *arg)
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
-    struct weft__strand *self = rt->strand;
+    struct weft__strand *self = rt->strand, *pinned = rt->pinned;
 
-    rt->strand = &rt->base;
+    rt->strand = rt->pinned = &rt->base;
     context_call(&layer->base, fn, arg);
     rt->strand = self;
+    rt->pinned = pinned;
 }
 
 #else
@@ -71,11 +73,14 @@ static void call_on_base(struct weft_runtime *rt, void (*fn)(void *arg), void *a
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
     struct fiber *self = fiber__current(rt);
+    struct weft__strand *pinned = rt->pinned;
 
     layer->call = fn;
     layer->call_arg = arg;
     layer->caller = self;
+    rt->pinned = &rt->base;
     context_switch(&self->context, &layer->base, 0);
+    rt->pinned = pinned;
 }
 
 #endif
@@ -130,9 +135,22 @@ static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt
     return switch_to_next(rt, self, rt->head);
 }
 
-static __attribute__((noinline, cold)) int cannot_wait(struct weft_runtime *rt)
+__attribute__((noinline, cold)) int fiber__refuse(struct weft_runtime *rt, const void *call)
 {
-    return fiber__cannot_wait(rt);
+    Dl_info info = {0};
+    bool known;
+
+    if (rt == NULL)
+        return -EINVAL;
+    if (rt->region == NULL)
+        return -EDEADLK;
+    known = dladdr(call, &info) != 0 && info.dli_sname != NULL;
+    weft__report(rt, "a call that would suspend, at %p (%s), in WEFT_NO_SUSPEND at %s", call,
+                 known ? info.dli_sname : "an unknown function", rt->region->where);
+#ifndef NDEBUG
+    abort();
+#endif
+    return -EDEADLK;
 }
 
 int fiber_yield(void)
@@ -141,8 +159,8 @@ int fiber_yield(void)
     struct fiber *self;
     uintptr_t *head;
 
-    if (weft__unlikely(rt == NULL || weft__is_base(rt)))
-        return cannot_wait(rt);
+    if (weft__unlikely(rt == NULL || rt->strand == rt->pinned))
+        return fiber__cannot_wait(rt);
     self = fiber__current(rt);
     weft__queue_entry(rt, (uintptr_t)&self->strand.task);
     head = rt->head;
@@ -182,12 +200,12 @@ static __attribute__((noinline, cold, noreturn)) void left_open(struct weft_runt
     abort();
 }
 
-static __attribute__((noinline, cold)) void report_failure(struct weft_runtime *rt,
+__attribute__((noinline, cold)) void fiber__report_failure(struct weft_runtime *rt,
                                                            const struct fiber *self, int error)
 {
     weft__report(rt, "fiber \"%s\" (spawned at %s), whose result nobody sees, failed: %s (%d)",
                  self->name, self->where != NULL ? self->where : "an unknown place",
-                 strerror(-error), error);
+                 weft_strerror(error), error);
 }
 
 static struct context_next fiber_main(void *arg)
@@ -208,7 +226,7 @@ static struct context_next fiber_main(void *arg)
     if (self->ended != NULL)
         self->ended(rt, self, result);
     else if (weft__unlikely(result < 0) && result != -ECANCELED)
-        report_failure(rt, self, (int)result);
+        fiber__report_failure(rt, self, result < -4095 ? -EINVAL : (int)result);
     if (weft__unlikely(self->strand.storage != NULL))
         weft__storage_drop(self->strand.storage);
     layer = rt->layer[WEFT__LAYER_FIBER];
@@ -537,12 +555,12 @@ static const struct weft__layer_hooks fiber_hooks = {
 
 struct fiber *fiber_self(void)
 {
-    return fiber__self(weft__rt);
+    return fiber__running(weft__rt);
 }
 
 int fiber_set_name(const char *name)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
 
     if (self == NULL)
         return -EINVAL;
@@ -557,14 +575,14 @@ const char *fiber_name(const struct fiber *fiber)
 
 int fiber_check(void)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
 
-    return self == NULL ? fiber__cannot_wait(weft__rt) : self->cancelled;
+    return self == NULL ? fiber__none(weft__rt) : self->cancelled;
 }
 
 size_t fiber_stack_left(void)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
     char *here = __builtin_frame_address(0);
 
     return self == NULL ? 0 : (size_t)(here - self->stack->low);

@@ -382,12 +382,12 @@ struct promise_stream *promise_stream_choose(struct promise_stream *const stream
 {
     size_t each = sizeof(struct branch) + sizeof(struct promise *);
     struct choice *choice = count < SIZE_MAX / 64 ? calloc(1, sizeof *choice + count * each) : NULL;
-    bool complete = choice != NULL;
+    bool complete = choice != NULL && (streams != NULL || count == 0);
 
     for (size_t i = 0; i < count; i++)
         complete = complete && streams[i] != NULL;
     if (!complete) {
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; streams != NULL && i < count; i++)
             promise_stream_unref(streams[i]);
         free(choice);
         return NULL;

@@ -405,7 +405,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
     if (rc != 0)
         return -rc;
     memset(rt, 0, sizeof *rt);
-    rt->strand = &rt->base;
+    rt->strand = rt->pinned = &rt->base;
     rt->after_poll_tail = &rt->after_poll;
     rt->firing = -1;
     rt->thread = pthread_self();
@@ -545,6 +545,37 @@ struct weft_runtime *weft_current(void)
 const char *weft_engine_name(void)
 {
     return weft__rt == NULL ? NULL : weft__rt->engine->class->name;
+}
+
+void weft_region_leave(struct weft_region *region)
+{
+    struct weft_runtime *rt = region->runtime;
+
+    region->left = true;
+    region->runtime = NULL;
+    if (rt == NULL || rt != weft__rt)
+        return;
+    rt->region = region->outer;
+    rt->pinned = region->pinned;
+}
+
+bool weft_region_once(struct weft_region *region)
+{
+    struct weft_runtime *rt = weft__rt;
+
+    if (region->left || region->runtime != NULL) {
+        weft_region_leave(region);
+        return false;
+    }
+    region->left = true;
+    region->runtime = rt;
+    if (rt != NULL) {
+        region->outer = rt->region;
+        region->pinned = rt->pinned;
+        rt->region = region;
+        rt->pinned = rt->strand;
+    }
+    return true;
 }
 
 int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task))

@@ -59,7 +59,7 @@ static void transfer_expire(struct weft_timer *timer)
 }
 
 /* Whether the caller may wait: 0, -EINVAL, -EDEADLK, -ECANCELED. */
-static inline int enter_wait(struct weft_runtime *rt)
+static inline __attribute__((always_inline)) int enter_wait(struct weft_runtime *rt)
 {
     const struct fiber *self = fiber__self(rt);
 

@@ -77,6 +77,10 @@ FIBER_SUSPENDS WEFT_API int fiber_recv(int fd, void *buf, size_t len, int flags,
 FIBER_SUSPENDS WEFT_API int fiber_send(int fd, const void *buf, size_t len, int flags,
                                        weft_time deadline);
 
+/* Sends a message, as sendmsg(2); MSG_NOSIGNAL is always added. Returns bytes. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_sendmsg(int fd, const struct msghdr *message, int flags,
+                                          weft_time deadline);
+
 /* Accepts a connection. addr, addrlen: receive the peer's address as in accept(2); both may be NULL.
  * flags: SOCK_NONBLOCK or 0; SOCK_CLOEXEC is always added. Returns the new descriptor, the caller's
  * to close. Since 0.1. */
@@ -186,6 +190,10 @@ WEFT_API WEFT_NODISCARD struct promise *promise_recv(int fd, void *buf, size_t l
 /* Fulfilled with the bytes sent. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_send(int fd, const void *buf, size_t len, int flags,
                                                      weft_time deadline);
+
+/* Fulfilled with the bytes sent. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_sendmsg(int fd, const struct msghdr *message,
+                                                        int flags, weft_time deadline);
 
 /* Fulfilled with the new connection's descriptor. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *

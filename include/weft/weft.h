@@ -18,6 +18,7 @@
 #include <weft/ring_stream.h>
 #include <weft/runtime.h>
 #if WEFT_HAS_FIBERS
+#include <weft/buffered.h>
 #include <weft/fiber.h>
 #include <weft/scope.h>
 #endif
