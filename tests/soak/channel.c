@@ -17,7 +17,8 @@ static struct channel *channels;
 static void describe(const struct channel *c)
 {
     fprintf(stderr,
-            "  channel %d -> %d: %llu bytes written and %zu perhaps, last by %s; %llu read, last by %s\n",
+            "  channel %d -> %d: %llu bytes written and %zu perhaps, last by %s; %llu read, last "
+            "by %s\n",
             c->out, c->in, (unsigned long long)c->written, c->writing, c->last_write,
             (unsigned long long)c->read, c->last_read);
     if (c->reader != NULL)

@@ -675,6 +675,251 @@ static void streams(struct random *r)
     ring_buffers_destroy(buffers);
 }
 
+/* ---- readiness, told once each time it comes about ---- */
+
+static int64_t write_all_of_it(void *arg)
+{
+    struct side *s = arg;
+
+    while (fiber_check() == 0 && s->channel->written < s->total) {
+        int res =
+            channel_write(&s->random, s->channel, false, (size_t)(s->total - s->channel->written));
+
+        CHECK(res > 0 || is_passing(res), "write: %d", res);
+    }
+    return 0;
+}
+
+static void readiness(struct random *r)
+{
+    struct channel c;
+    struct side writer = {.channel = &c, .random = fork_random(r), .total = 1 + below(r, 5000)};
+    struct ring_stream *stream;
+    struct fiber_scope scope;
+    int rc;
+
+    channel_open(r, &c);
+    fcntl(c.in, F_SETFL, O_NONBLOCK);
+    rc = ring_stream_poll(&stream, c.in, POLLIN);
+    CHECK(rc == 0, "a stream of events: %d", rc);
+    open_scope(r, &scope);
+    rc = fiber_scope_spawn(&scope, write_all_of_it, &writer);
+    while (rc == 0 && c.read < writer.total) {
+        char buf[300];
+        ssize_t n;
+
+        soak.operations++;
+        disturb(r);
+        rc = fiber_stream_next(stream, NULL,
+                               one_in(r, 2) ? WEFT_FOREVER : weft_after(below(r, 300000)));
+        CHECK(rc >= 0 || is_passing(rc), "an event: %d", rc);
+        rc = rc == -ETIMEDOUT ? 0 : rc > 0 ? 0 : rc;
+        while (rc == 0 && (n = read(c.in, buf, sizeof buf)) > 0)
+            channel_check(&c, buf, (size_t)n);
+    }
+    close_scope(r, &scope);
+    if (one_in(r, 2)) {
+        ring_stream_close(stream);
+        channel_close(r, &c);
+    } else {
+        channel_close(r, &c);
+        ring_stream_close(stream);
+    }
+}
+
+/* ---- through buffers ---- */
+
+static weft_time soon(struct random *r)
+{
+    soak.operations++;
+    disturb(r);
+    return one_in(r, 5) ? WEFT_NOWAIT : weft_after(below(r, 600000));
+}
+
+static int64_t write_buffered(void *arg)
+{
+    struct side *s = arg;
+    struct channel *c = s->channel;
+    struct random *r = &s->random;
+    char buffer[300], data[700];
+    struct fiber_writer writer;
+    int64_t left;
+    int rc = fiber_writer_init(&writer, c->out, -1, buffer, 1 + below(r, sizeof buffer));
+
+    CHECK(rc == 0, "fiber_writer_init: %d", rc);
+    while (fiber_check() == 0 && s->steps-- > 0) {
+        size_t len = 1 + below(r, sizeof data), done = 0;
+        void *room;
+
+        channel_fill(c, data, sizeof data);
+        c->writing = len;
+        switch (below(r, 4)) {
+        case 0:
+            rc = fiber_writer_byte(&writer, (unsigned char)data[0], soon(r));
+            done = rc == 0;
+            break;
+        case 1:
+            len = 1 + len % 40;
+            rc = fiber_writer_reserve(&writer, len, &room, soon(r));
+            if (rc == 0) {
+                memcpy(room, data, len);
+                CHECK(fiber_writer_commit(&writer, len) == 0, "there is less room than was told");
+                done = len;
+            }
+            break;
+        case 2:
+            rc = fiber_writer_flush(&writer, soon(r));
+            CHECK(rc < 0 || fiber_writer_pending(&writer) == 0, "flushed, and bytes are left");
+            break;
+        default:
+            rc = fiber_writer_write(&writer, data, len, &done, soon(r));
+            CHECK(done <= len && (rc < 0 || done == len), "%zu of %zu bytes taken: %d", done, len,
+                  rc);
+            break;
+        }
+        c->writing = 0;
+        c->written += done;
+        CHECK(rc == 0 || is_passing(rc) || rc == -EMSGSIZE, "a buffered write: %d", rc);
+        if (rc < 0)
+            fiber_writer_clear(&writer);
+    }
+    left = fiber_writer_finish(&writer);
+    CHECK(left >= 0 && (uint64_t)left <= c->written, "fiber_writer_finish: %lld", (long long)left);
+    c->written -= (uint64_t)left;
+    return 0;
+}
+
+static int64_t read_buffered(void *arg)
+{
+    struct side *s = arg;
+    struct channel *c = s->channel;
+    struct random *r = &s->random;
+    char buffer[300], data[700];
+    struct fiber_reader reader;
+    int rc = fiber_reader_init(&reader, c->in, -1, buffer, 1 + below(r, sizeof buffer));
+
+    CHECK(rc == 0, "fiber_reader_init: %d", rc);
+    while (fiber_check() == 0 && s->steps-- > 0) {
+        size_t len = 1 + below(r, sizeof data), done = 0;
+        const void *seen;
+
+        switch (below(r, 4)) {
+        case 0:
+            rc = fiber_reader_byte(&reader, soon(r));
+            data[0] = (char)rc;
+            done = rc >= 0;
+            break;
+        case 1:
+            len = 1 + len % 40;
+            rc = fiber_reader_peek(&reader, len, &seen, soon(r));
+            if (rc == 0) {
+                memcpy(data, seen, len);
+                CHECK(fiber_reader_consume(&reader, len) == 0,
+                      "there are fewer bytes than were shown");
+                done = len;
+            }
+            break;
+        case 2:
+            rc = fiber_reader_read(&reader, data, len, soon(r));
+            done = rc > 0 ? (size_t)rc : 0;
+            break;
+        default:
+            rc = fiber_reader_read_all(&reader, data, len, &done, soon(r));
+            CHECK(done <= len && (rc < 0 || done == len), "%zu of %zu bytes taken: %d", done, len,
+                  rc);
+            break;
+        }
+        channel_check(c, data, done);
+        CHECK(c->read == fiber_reader_position(&reader), "a reader's position is wrong");
+        CHECK(rc >= 0 || is_passing(rc) || rc == -EMSGSIZE, "a buffered read: %d", rc);
+        if (rc < 0)
+            fiber_reader_clear(&reader);
+    }
+    rc = fiber_reader_finish(&reader);
+    CHECK(rc >= 0, "fiber_reader_finish: %d", rc);
+    c->read += (unsigned)rc;
+    return 0;
+}
+
+static void buffered_bytes(struct random *r)
+{
+    struct channel c;
+    struct side reader = {.channel = &c}, writer = {.channel = &c};
+    struct fiber_scope scope;
+
+    channel_open(r, &c);
+    reader.random = fork_random(r);
+    writer.random = fork_random(r);
+    reader.steps = 1 + below(r, 30);
+    writer.steps = 1 + below(r, 30);
+    open_scope(r, &scope);
+    fiber_scope_spawn(&scope, read_buffered, &reader);
+    fiber_scope_spawn(&scope, write_buffered, &writer);
+    close_scope(r, &scope);
+    channel_close(r, &c);
+}
+
+/* ---- promises that nobody keeps ---- */
+
+static void abandoned(struct random *r)
+{
+    struct meeting m = {0};
+    char port[16], name[64], buf[6][64];
+    struct channel c;
+
+    channel_open(r, &c);
+    listen_somewhere(r, &m);
+    snprintf(port, sizeof port, "%d",
+             m.address.any.sa_family == AF_INET ? ring_local_port(m.listener) : 1);
+    snprintf(name, sizeof name, "@%.60s",
+             m.address.any.sa_family == AF_UNIX ? m.address.local.sun_path + 1 : "nobody");
+    for (int i = 0; i < 6; i++) {
+        weft_time deadline = one_in(r, 3) ? soon(r) : WEFT_FOREVER;
+        unsigned kind = below(r, 7);
+        bool makes_fd = kind >= 2;
+        union weft_value value;
+        struct promise *p;
+
+        soak.operations++;
+        disturb(r);
+        switch (kind) {
+        case 0:
+            p = promise_read(c.in, buf[i], sizeof buf[i], -1, deadline);
+            break;
+        case 1:
+            p = promise_read_all(c.in, buf[i], sizeof buf[i], -1, NULL, deadline);
+            break;
+        case 2:
+            p = promise_accept(m.listener, NULL, NULL, 0, deadline);
+            break;
+        case 3:
+            p = promise_openat(AT_FDCWD, "/dev/null", O_RDONLY, 0, deadline);
+            break;
+        case 4:
+            p = promise_socket(AF_INET, SOCK_STREAM, 0, deadline);
+            break;
+        case 5:
+            p = promise_connect_unix(name, soon(r));
+            break;
+        default:
+            p = promise_connect_host("127.0.0.1", port, soon(r));
+            break;
+        }
+        linger(r);
+        if (one_in(r, 3))
+            promise_cancel(p);
+        if (makes_fd && promise_poll(p, &value, NULL) == PROMISE_FULFILLED)
+            close((int)value.num); /* it came in time */
+        promise_unref(p);
+        if (one_in(r, 4))
+            CHECK(write(c.out, "x", 1) == 1, "write: %s", strerror(errno));
+    }
+    close_somehow(r, m.listener);
+    close_somehow(r, c.in); /* now the buffers are nobody's but ours */
+    close_somehow(r, c.out);
+    channel_forget(&c);
+}
+
 /* ---- timers ---- */
 
 static int64_t doze(void *arg)
@@ -706,8 +951,8 @@ static void timers(struct random *r)
 void scenario(struct random *r)
 {
     static void (*const all[])(struct random *) = {
-        disturbed_bytes, all_bytes, promised_bytes, messages, closing,
-        connections,     file,      streams,        timers,
+        disturbed_bytes, all_bytes, promised_bytes, buffered_bytes, messages,  closing,
+        connections,     abandoned, file,           streams,        readiness, timers,
     };
 
     soak.scenarios++;

@@ -74,7 +74,7 @@ void fail(const char *format, ...)
 
 /* ---- the watchdog ---- */
 
-static struct weft_inbox *inbox;
+static struct weft_inbox *volatile inbox;
 static struct weft_task dump_task;
 static volatile uint64_t last_seen;
 static volatile sig_atomic_t quiet_ticks;
@@ -123,9 +123,22 @@ static void watch(void)
 static pthread_t runner;
 static atomic_bool calm;
 
-static void nothing(int signal)
+static struct weft_task ping;
+static volatile sig_atomic_t pinged;
+
+static void answer(struct weft_task *task)
+{
+    (void)task;
+    pinged = 0;
+}
+
+static void post(int signal)
 {
     (void)signal;
+    if (inbox == NULL || pinged)
+        return;
+    ping.run = answer;
+    pinged = weft_post(inbox, &ping) == 0;
 }
 
 static void *send_signals(void *unused)
@@ -158,6 +171,7 @@ static int run(void *abrupt)
     struct weft_stats before = {.size = sizeof before}, after = before;
     struct random r = {soak.seed * 31 + soak.operations};
     struct promise *actors[ACTORS];
+    struct weft_inbox *held;
 
     inbox = weft_inbox_ref();
     weft_stats(&before);
@@ -180,8 +194,9 @@ static int run(void *abrupt)
               (long long)(after.promises - before.promises),
               (long long)(after.fibers - before.fibers), (long long)(after.timers - before.timers));
     }
-    weft_inbox_unref(inbox);
-    inbox = NULL;
+    held = inbox;
+    inbox = NULL; /* before a signal handler can find it gone */
+    weft_inbox_unref(held);
     return 0;
 }
 
@@ -243,7 +258,7 @@ static void list_descriptors(void)
 int main(int argc, char **argv)
 {
     const char *engine = argc > 3 ? argv[3] : NULL;
-    const struct sigaction ignore = {.sa_handler = nothing, .sa_flags = SA_ONSTACK | SA_RESTART};
+    const struct sigaction posting = {.sa_handler = post, .sa_flags = SA_ONSTACK | SA_RESTART};
     struct mallinfo2 memory;
     uint64_t count;
     pthread_t thread;
@@ -264,7 +279,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* write(2) to a pipe or a socket that nobody reads */
     watch();
     runner = pthread_self();
-    sigaction(SIGUSR1, &ignore, NULL);
+    sigaction(SIGUSR1, &posting, NULL);
     CHECK(pthread_create(&thread, NULL, send_signals, NULL) == 0, "no thread");
     run_once(200, engine, false); /* what is made once, is made */
     descriptors = open_descriptors();
