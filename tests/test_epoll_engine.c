@@ -476,7 +476,7 @@ EPOLL_TEST(closing_with_somebody_waiting)
 EPOLL_TEST(no_room_for_a_registration)
 {
     struct ring__faults *faults = ring__faults(weft__rt);
-    struct kept receive;
+    struct kept receive, poll, other;
     char byte;
     int pair[2];
 
@@ -491,11 +491,22 @@ EPOLL_TEST(no_room_for_a_registration)
         join_sender();
         weft__rt->engine->class->forget(weft__rt->engine, pair[0]);
     }
+    /* and each for itself */
     faults->no_watch = 1000000;
     start_recv(&receive, pair[0], &byte, 1);
+    cr_assert_eq(ring_poll(&keep(&poll)->op, pair[0], POLLRDHUP), 0);
+    cr_assert_eq(ring_poll(&keep(&other)->op, pair[0], POLLOUT | POLLIN), 0);
+    cr_assert_eq(result_of(&other), POLLOUT);
+    cr_assert_eq(ring_poll(&keep(&other)->op, pair[0], POLLIN), 0);
     turn_once();
     ring_cancel(&receive.op);
     cr_assert_eq(result_of(&receive), -ECANCELED);
+    send_soon(pair[1], "x");
+    cr_assert_eq(result_of(&other), POLLIN);
+    join_sender();
+    cr_assert_eq(poll.calls, 0);
+    ring_cancel(&poll.op);
+    cr_assert_eq(result_of(&poll), -ECANCELED);
     close_pair(pair);
 }
 

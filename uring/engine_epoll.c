@@ -619,11 +619,15 @@ static void retry_stalled(struct epoll *e)
     splice_other(&stalled, &e->stalled);
     while ((op = stalled) != NULL) {
         struct slot *slot = slot_of(e, op->fd);
+        struct queue *queue = queue_of(slot, op);
 
         unlink_other(op);
         op->state &= (uint8_t)~STALLED;
         trust(e, op); /* perhaps the kernel has never been asked to watch */
-        serve(e, slot, queue_of(slot, op));
+        if (queue == &slot->any)
+            serve_any(e, slot);
+        else
+            serve(e, slot, queue);
     }
 }
 
