@@ -18,7 +18,6 @@
 #include "stream_internal.h"
 
 #include <liburing.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +76,6 @@ struct uring {
     struct ring_op *pending, **pending_tail;
     struct ring_op *cancels, **cancels_tail;
 
-    atomic_uint woken;     /* a wake() that no turn has seen */
-    atomic_uint need_wake; /* the engine waits, or is about to */
     int wake_fd;
     uint64_t wake_value;
 
@@ -538,23 +535,16 @@ static bool uring_quiet(struct weft__engine *engine)
     return u->sq_tail == u->sq_head &&
            *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
            !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
-           !is_waiting_for_room(u) && atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
+           !is_waiting_for_room(u);
 }
 
 static void uring_wake(struct weft__engine *engine)
 {
-    struct uring *u = self(engine);
+    const uint64_t one = 1;
     int saved = errno; /* may run in a signal handler */
+    ssize_t written = write(self(engine)->wake_fd, &one, sizeof one);
 
-    /* First say so, then look whether the engine waits; a turn does it the other way round. Both are
-     * sequentially consistent, so that one of them sees the other. */
-    atomic_store(&u->woken, 1);
-    if (atomic_load(&u->need_wake) != 0 && atomic_exchange(&u->need_wake, 0) != 0) {
-        const uint64_t one = 1;
-        ssize_t written = write(u->wake_fd, &one, sizeof one);
-
-        (void)written; /* cannot fail: the counter is far from full */
-    }
+    (void)written; /* cannot fail: the counter is far from full */
     errno = saved;
 }
 
@@ -581,17 +571,12 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
 
         feed(u);
         wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u);
-        if (wait) {
-            atomic_store(&u->need_wake, 1);
-            wait = atomic_load(&u->woken) == 0;
-        }
         if (wait)
             rc = enter_and_wait(u, queued(u), until);
         else if (queued(u) > 0 || kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
             rc = enter(u, queued(u), 0, IORING_ENTER_GETEVENTS, NULL);
         else
             rc = 0;
-        atomic_store_explicit(&u->need_wake, 0, memory_order_relaxed);
         reported += reap(u);
         /* once more only for what there was no room for, and only while the kernel takes it */
         if (rc < 0 || !is_waiting_for_room(u) || u->sq_head == head)
@@ -612,9 +597,6 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         rc = 0;
     }
     flush(u);
-    /* The runtime looks into its inbox after every turn. */
-    if (atomic_load_explicit(&u->woken, memory_order_relaxed) != 0)
-        atomic_exchange(&u->woken, 0);
     return rc;
 }
 
