@@ -112,50 +112,52 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
 
 /* ---- exactly so many bytes ---- */
 
-/* Repeats an operation until `len` bytes are moved: piece() does one for the rest. */
-#define ALL(done, len, piece)                     \
-    size_t moved = 0;                             \
-    int rc = len == 0 ? enter_wait(weft__rt) : 0; \
-                                                  \
-    while (moved < len) {                         \
-        rc = piece;                               \
-        if (rc <= 0) {                            \
-            rc = rc == 0 ? -ENODATA : rc;         \
-            break;                                \
-        }                                         \
-        moved += (size_t)rc;                      \
-    }                                             \
-    if (done != NULL)                             \
-        *done = moved;                            \
-    return rc < 0 ? rc : 0
-
-static inline int64_t further(int64_t offset, size_t moved)
+/* Performs a prepared operation, and again for what is left of it, until `len` bytes are moved.
+ * prepared: what preparing it said; advances: it is at an explicit offset. */
+static inline int perform_all(struct weft_runtime *rt, struct transfer *t, int prepared, size_t len,
+                              bool advances, size_t *done, weft_time deadline)
 {
-    return offset < 0 ? offset : offset + (int64_t)moved;
+    size_t moved = 0;
+    int rc = enter_wait(rt);
+
+    if (rc == 0)
+        rc = prepared;
+    while (rc >= 0 && moved < len) {
+        if (moved > 0) {
+            t->op.addr += (uint64_t)rc;
+            t->op.len = ring__length(len - moved);
+            if (advances)
+                t->op.off += (uint64_t)rc;
+            rc = t->fiber->cancelled;
+            if (rc < 0)
+                break;
+        }
+        rc = perform(rt, t, deadline);
+        if (rc == 0)
+            rc = -ENODATA;
+        if (rc > 0)
+            moved += (size_t)rc;
+    }
+    if (done != NULL)
+        *done = moved;
+    return rc < 0 ? rc : 0;
 }
 
-int fiber_read_all(int fd, void *buf, size_t len, int64_t offset, size_t *done, weft_time deadline)
-{
-    ALL(done, len,
-        fiber_read(fd, (char *)buf + moved, len - moved, further(offset, moved), deadline));
-}
+#define DEFINE_ALL(name, parameters, arguments, advances)                                        \
+    int fiber_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline)              \
+    {                                                                                            \
+        struct transfer t;                                                                       \
+                                                                                                 \
+        return perform_all(weft__rt, &t, ring__prepare_##name(&t.op RING__AFTER arguments), len, \
+                           advances, done, deadline);                                            \
+    }
 
-int fiber_write_all(int fd, const void *buf, size_t len, int64_t offset, size_t *done,
-                    weft_time deadline)
-{
-    ALL(done, len,
-        fiber_write(fd, (const char *)buf + moved, len - moved, further(offset, moved), deadline));
-}
-
-int fiber_recv_all(int fd, void *buf, size_t len, int flags, size_t *done, weft_time deadline)
-{
-    ALL(done, len, fiber_recv(fd, (char *)buf + moved, len - moved, flags, deadline));
-}
-
-int fiber_send_all(int fd, const void *buf, size_t len, int flags, size_t *done, weft_time deadline)
-{
-    ALL(done, len, fiber_send(fd, (const char *)buf + moved, len - moved, flags, deadline));
-}
+DEFINE_ALL(read, (int fd, void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
+           offset >= 0)
+DEFINE_ALL(write, (int fd, const void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
+           offset >= 0)
+DEFINE_ALL(recv, (int fd, void *buf, size_t len, int flags), (fd, buf, len, flags), false)
+DEFINE_ALL(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, len, flags), false)
 
 /* ---- close ---- */
 
