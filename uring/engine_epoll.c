@@ -827,7 +827,7 @@ static bool engine_quiet(struct weft__engine *engine)
 {
     struct epoll *e = self(engine);
 
-    return e->held.head == NULL && atomic_load_explicit(&e->io.woken, memory_order_relaxed) == 0 &&
+    return e->held.head == NULL &&
            (e->waiting == 0 || (!e->has_more && weft_now() - e->looked_at < LOOK_EVERY));
 }
 
@@ -847,10 +847,6 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
         verify_some(e);
 
     wait = until != WEFT_NOWAIT && e->io.completed == before && e->held.head == NULL;
-    if (wait) {
-        atomic_store(&e->io.need_wake, 1);
-        wait = atomic_load(&e->io.woken) == 0;
-    }
     /* before going to sleep: if something is ready, nothing needs to be verified yet */
     if (e->waiting > 0 && (!wait || e->young != NULL || e->old != NULL))
         rc = look(e, WEFT_NOWAIT);
@@ -860,10 +856,6 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
         if (e->io.completed == before && e->held.head == NULL)
             rc = look(e, e->stalled != NULL && e->stalled_until < until ? e->stalled_until : until);
     }
-    atomic_store_explicit(&e->io.need_wake, 0, memory_order_relaxed);
-    /* The runtime looks into its inbox after every turn. */
-    if (atomic_load_explicit(&e->io.woken, memory_order_relaxed) != 0)
-        atomic_exchange(&e->io.woken, 0);
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ETIME ? 0 : rc;
 }
 
