@@ -263,6 +263,26 @@ EPOLL_TEST(no_edge_is_lost)
     close_pair(edge_pair);
 }
 
+/* Nor is a wake-up that comes before the engine sleeps: it looks for events twice. */
+EPOLL_TEST(no_wake_up_is_lost)
+{
+    struct weft__engine *engine = weft__rt->engine;
+    struct kept receive;
+    int pair[2];
+    char byte;
+
+    make_pair(pair);
+    for (int i = 0; i < 2; i++) { /* the second time its registration is to be confirmed */
+        start_recv(&receive, pair[0], &byte, 1);
+        engine->class->wake(engine);
+        cr_assert_eq(engine->class->turn(engine, WEFT_FOREVER), 0);
+        cr_assert_eq(receive.calls, 0);
+        ring_cancel(&receive.op);
+        cr_assert_eq(result_of(&receive), -ECANCELED);
+    }
+    close_pair(pair);
+}
+
 /* A registration costs one call, once; and what nobody waits for is taken off it. */
 EPOLL_TEST(registrations_stay_and_shrink)
 {
