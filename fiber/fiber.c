@@ -524,16 +524,18 @@ static void layer_idle(struct weft_runtime *rt)
 static void dump_fiber(struct weft_runtime *rt, struct fiber *fiber)
 {
     const char *where = fiber->where != NULL ? fiber->where : "an unknown place";
+    const char *cancelled = fiber->cancelled ? ", cancelled" : "";
 
     if (fiber->wait == NULL)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s", (void *)fiber, fiber->name,
-                     where, rt->strand == &fiber->strand ? "running" : "runnable");
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s%s", (void *)fiber, fiber->name,
+                     where, rt->strand == &fiber->strand ? "running" : "runnable", cancelled);
     else if (fiber->wait->detail >= 0)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s %lld", (void *)fiber,
-                     fiber->name, where, fiber->wait->what, (long long)fiber->wait->detail);
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s %lld%s", (void *)fiber,
+                     fiber->name, where, fiber->wait->what, (long long)fiber->wait->detail,
+                     cancelled);
     else
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s", (void *)fiber,
-                     fiber->name, where, fiber->wait->what);
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s%s", (void *)fiber,
+                     fiber->name, where, fiber->wait->what, cancelled);
 }
 
 static void layer_dump(struct weft_runtime *rt)

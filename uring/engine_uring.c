@@ -38,10 +38,6 @@
 #ifndef IORING_ENTER_REGISTERED_RING
 #define IORING_ENTER_REGISTERED_RING (1U << 4)
 #endif
-#ifndef IORING_ASYNC_CANCEL_ANY
-#define IORING_ASYNC_CANCEL_ALL (1U << 0)
-#define IORING_ASYNC_CANCEL_ANY (1U << 2)
-#endif
 
 #define SQ_ENTRIES   256u
 #define CQ_ENTRIES   4096u
@@ -49,8 +45,12 @@
 #define FLUSH_ROUNDS 16         /* of an overflown completion queue, in one turn */
 #define RETRY_WAIT   WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
 
-/* user_data: an operation's address, or this engine's with a tag in the low bits. */
-enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_CANCEL_ANY, TAG_MASK = 7 };
+/* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
+ * operation whose end is asked for, with the number of its bucket in place of the highest bits. */
+enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_MASK = 7 };
+
+#define BUCKET_SHIFT 48
+#define ADDRESS_BITS (((uint64_t)1 << BUCKET_SHIFT) - 1 - TAG_MASK)
 
 struct uring {
     struct ring__engine io; /* must be first */
@@ -63,8 +63,6 @@ struct uring {
     bool faulty;                   /* faults are being injected */
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
-    bool cancel_any;      /* one request for the end of everything is due */
-    bool has_cancel_any;  /* the kernel has shown no lack of it */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
 
     const struct io_uring_cqe *cqes;
@@ -79,6 +77,9 @@ struct uring {
     struct ring_op *pending, **pending_tail;
     struct ring_op *receiving, **receiving_tail;
     struct ring_op *cancels, **cancels_tail;
+    /* and of those that the kernel did not find: to be asked for again at `ask_at` */
+    struct ring_op *lost, **lost_tail;
+    weft_time ask_at;
 
     int wake_fd;
     uint64_t wake_value;
@@ -167,6 +168,9 @@ static inline uint32_t poll_mask(uint32_t events)
 /* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
 #define RING__FAULTED 32
 
+/* And: the kernel did not find it when its end was asked for, see ask_again. */
+#define RING__LOST 64
+
 static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
 {
     if (u->faults.result > 0) {
@@ -225,7 +229,10 @@ static inline void fill(struct uring *u, struct ring_op *op)
 /* By the operation's address: it is handed over in time, so that it names no later operation. */
 static void fill_cancel(struct uring *u, const struct ring_op *op)
 {
-    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0, (uintptr_t)u | TAG_CANCEL)
+    uint64_t bucket = (unsigned)op->fd & u->io.bucket_mask;
+
+    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0,
+             bucket << BUCKET_SHIFT | ((uintptr_t)op & ADDRESS_BITS) | TAG_CANCEL)
         ->flags = u->cancel_flags;
 }
 
@@ -256,7 +263,7 @@ static void feed_list(struct uring *u, struct ring_op **list, struct ring_op ***
 
 static inline bool has_held(const struct uring *u)
 {
-    return u->pending != NULL || u->receiving != NULL || u->cancels != NULL || u->cancel_any;
+    return u->pending != NULL || u->receiving != NULL || u->cancels != NULL;
 }
 
 /* Moves all that is held into the submission queue, as far as there is room. */
@@ -269,13 +276,6 @@ static __attribute__((noinline)) void feed_all(struct uring *u)
     }
     feed_list(u, &u->pending, &u->pending_tail);
     feed_list(u, &u->receiving, &u->receiving_tail);
-    if (u->cancel_any && has_room(u)) {
-        fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, 0, 0,
-                 u->faults.no_cancel_any ? UINT32_MAX
-                                         : IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL,
-                 (uintptr_t)u | TAG_CANCEL_ANY);
-        u->cancel_any = false;
-    }
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
@@ -385,29 +385,32 @@ static void queue(struct uring *u, struct ring_op *op)
 
 static void uring_cancel(struct weft__engine *engine, struct ring_op *op);
 
-/* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
- * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
- * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
-static bool is_repeated(struct uring *u, struct ring_op *op, int res)
+/* An attempt that came to nothing is repeated: a signal cut it short (EINTR, from a kernel worker), or
+ * it found nothing on a descriptor with O_NONBLOCK, where the kernel doesn't wait by itself (EAGAIN):
+ * then it waits until the descriptor is ready. If somebody wants the operation to end, that is its end. */
+static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
 {
     const struct ring__row_info *row = &ring__rows[op->row];
+    bool cancelling = op->state & RING__CANCELLING;
 
-    if (op->state & RING__POLLING && res >= 0) {
-        bool cancelling = op->state & RING__CANCELLING;
-
+    if (op->state & RING__POLLING && *res >= 0) {
         op->state = RING__REPEATED;
         queue(u, op);
         if (cancelling) /* the request met the poll; what the operation can do at once it does */
             uring_cancel(&u->io.base, op);
         return true;
-    } else if (op->state & RING__CANCELLING) {
-        return false;
-    } else if (res == -EAGAIN && row->ready != 0) {
+    }
+    if (*res == -EAGAIN && row->ready != 0) {
         if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
-            (row->traits & RING__ONCE && op->state & RING__REPEATED))
+            (row->traits & RING__ONCE && op->state & RING__REPEATED && !cancelling))
             return false;
-        op->state |= RING__POLLING;
-    } else if (res != -EINTR) {
+        if (!cancelling)
+            op->state |= RING__POLLING;
+    } else if (*res != -EINTR) {
+        return false;
+    }
+    if (cancelling) {
+        *res = -ECANCELED;
         return false;
     }
     op->state |= RING__REPEATED;
@@ -441,9 +444,12 @@ static inline void complete(struct uring *u, struct ring_op *op, int res, unsign
         if (op->state & RING__CANCEL_HELD) {
             take_out(&u->cancels_tail, op);
             op->state &= (uint8_t)~RING__CANCEL_HELD;
+        } else if (op->state & RING__LOST) {
+            take_out(&u->lost_tail, op);
+            op->state &= (uint8_t)~RING__LOST;
         }
     }
-    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, res))
+    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
     u->completed++;
     if (weft__unlikely(u->on_valgrind))
@@ -454,16 +460,49 @@ static inline void complete(struct uring *u, struct ring_op *op, int res, unsign
     ring__reported(&u->io, fd);
 }
 
-static void complete_internal(struct uring *u, unsigned tag, int res)
+/* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
+ * found its descriptor ready when it was to wait for it, and one that waits for a page of a file, is
+ * where no request finds it (6.18): it goes on, and would never end. So if it is still in flight, its end
+ * is asked for again, a little later. The operation is compared, never looked at, unless it is there. */
+static void ask_again(struct uring *u, uint64_t user_data)
 {
-    if (tag == TAG_WAKE) {
-        u->armed = false;
-    } else if (tag == TAG_CANCEL_ANY && res == -EINVAL) {
-        /* before 5.19: one request each */
-        u->has_cancel_any = false;
-        self(&u->io.base)->io.base.class->cancel_all(&u->io.base);
+    struct ring_op *op = u->io.buckets[user_data >> BUCKET_SHIFT];
+
+    while (op != NULL && ((uintptr_t)op ^ user_data) & ADDRESS_BITS)
+        op = op->same;
+    if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD |
+                                    RING__LOST)) != RING__CANCELLING)
+        return;
+    if (u->lost == NULL)
+        u->ask_at = weft_after(RETRY_WAIT);
+    op->state |= RING__LOST;
+    append(&u->lost_tail, op);
+}
+
+/* When it is time to ask again: asks. Else the engine must not wait longer than until then. */
+static weft_time ask_for_lost(struct uring *u, weft_time until)
+{
+    if (weft__likely(u->lost == NULL))
+        return until;
+    if (weft_now() < u->ask_at)
+        return until < u->ask_at ? until : u->ask_at;
+    while (u->lost != NULL) {
+        struct ring_op *op = u->lost;
+
+        take_out(&u->lost_tail, op);
+        op->state ^= RING__LOST | RING__CANCEL_HELD;
+        append(&u->cancels_tail, op);
     }
-    /* the answer to a request for an operation's end says nothing: the operation itself does */
+    return until;
+}
+
+/* Else the answer to such a request says nothing: the operation itself does. */
+static void complete_internal(struct uring *u, uint64_t user_data, int res)
+{
+    if ((user_data & TAG_MASK) == TAG_WAKE)
+        u->armed = false;
+    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask)
+        ask_again(u, user_data);
 }
 
 /* Reports what the completion queue holds now, but not what is added meanwhile. */
@@ -484,7 +523,7 @@ static unsigned reap(struct uring *u)
             complete(u, (struct ring_op *)(uintptr_t)user_data, res, flags);
             reported++;
         } else {
-            complete_internal(u, user_data & TAG_MASK, res);
+            complete_internal(u, user_data, res);
         }
     }
     return reported;
@@ -557,18 +596,9 @@ static void uring_cancel_all(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     u->io.ended = true;
-    if (!*u->alive)
-        return;
-    for (unsigned i = 0; i <= u->io.bucket_mask; i++) {
-        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
-            if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
-                op->state |= RING__CANCEL_HELD;
-                append(&u->cancels_tail, op);
-            }
-            op->state |= RING__CANCELLING;
-        }
-    }
-    u->cancel_any = u->has_cancel_any;
+    for (unsigned i = 0; i <= u->io.bucket_mask; i++)
+        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same)
+            uring_cancel(engine, op);
 }
 
 static bool uring_quiet(struct weft__engine *engine)
@@ -576,7 +606,8 @@ static bool uring_quiet(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     return u->sq_tail == u->sq_head && !has_completions(u) &&
-           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) && !has_held(u);
+           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) && !has_held(u) &&
+           u->lost == NULL;
 }
 
 static void uring_wake(struct weft__engine *engine)
@@ -611,6 +642,7 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         unsigned head = u->sq_head;
         bool crowded;
 
+        until = ask_for_lost(u, until);
         feed(u);
         crowded = has_held(u) || !u->armed;
         if (reported == 0 && until != WEFT_NOWAIT && !crowded)
@@ -741,7 +773,7 @@ static void uring_destroy(struct weft__engine *engine)
         for (int i = 0; u->armed && i < 1000; i++) {
             if (u->sq_tail - u->sq_head < u->sq_entries)
                 fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
-                         (uintptr_t)u | TAG_CANCEL);
+                         TAG_CANCEL);
             enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL, 0);
             reap(u);
         }
@@ -908,7 +940,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     u->pending_tail = &u->pending;
     u->receiving_tail = &u->receiving;
     u->cancels_tail = &u->cancels;
-    u->has_cancel_any = true;
+    u->lost_tail = &u->lost;
     u->wake_fd = -1;
     if (sq > cq) /* the kernel wants it so */
         sq = cq;

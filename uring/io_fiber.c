@@ -66,12 +66,11 @@ static inline __attribute__((always_inline)) int enter_wait(struct weft_runtime 
     return self == NULL ? fiber__cannot_wait(rt) : self->cancelled;
 }
 
-/* A prepared operation, from its submission to its result. */
-static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+/* A prepared operation, from its submission to its result. op.done is set. */
+static inline int perform_with(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
 {
     int rc;
 
-    t->op.done = deadline == WEFT_FOREVER ? transfer_done : transfer_done_in_time;
     t->rt = rt;
     t->fiber = fiber__current(rt);
     t->reason = 0;
@@ -94,6 +93,12 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
     return t->res;
 }
 
+static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+{
+    t->op.done = deadline == WEFT_FOREVER ? transfer_done : transfer_done_in_time;
+    return perform_with(rt, t, deadline);
+}
+
 #define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     int fiber_##name(RING__FIRST parameters weft_time deadline)            \
     {                                                                      \
@@ -112,44 +117,71 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
 
 /* ---- exactly so many bytes ---- */
 
-/* Performs a prepared operation, and again for what is left of it, until `len` bytes are moved.
- * prepared: what preparing it said; advances: it is at an explicit offset. */
-static inline int perform_all(struct weft_runtime *rt, struct transfer *t, int prepared, size_t len,
-                              bool advances, size_t *done, weft_time deadline)
-{
-    size_t moved = 0;
-    int rc = enter_wait(rt);
+struct exact {
+    struct transfer transfer; /* must be first */
+    size_t len, moved;
+    bool advances; /* at an explicit offset */
+    bool now;      /* only what can be done at once */
+};
 
-    if (rc == 0)
-        rc = prepared;
-    while (rc >= 0 && moved < len) {
-        if (moved > 0) {
-            t->op.addr += (uint64_t)rc;
-            t->op.len = ring__length(len - moved);
-            if (advances)
-                t->op.off += (uint64_t)rc;
-            rc = t->fiber->cancelled;
-            if (rc < 0)
-                break;
+/* The rest is begun here, not in the fiber's turn: else nothing would be in flight on the descriptor
+ * meanwhile, who closes it would not end this, and the rest would go to whatever file has its number
+ * then. */
+static void exact_done(struct ring_op *op, int res, unsigned flags)
+{
+    struct exact *e = weft__container(op, struct exact, transfer.op);
+    struct transfer *t = &e->transfer;
+
+    if (res > 0)
+        e->moved += (size_t)res;
+    if (res > 0 && e->moved < e->len && (t->reason == 0 || e->now)) {
+        op->addr += (uint64_t)res;
+        op->len = ring__length(e->len - e->moved);
+        if (e->advances)
+            op->off += (uint64_t)res;
+        res = ring__submit(t->rt, op);
+        if (res == 0) {
+            if (e->now)
+                ring__cancel(t->rt, op);
+            return;
         }
-        rc = perform(rt, t, deadline);
-        if (rc == 0)
-            rc = -ENODATA;
-        if (rc > 0)
-            moved += (size_t)rc;
+        if (res == -EBADF) /* being closed */
+            res = -ECANCELED;
     }
-    if (done != NULL)
-        *done = moved;
-    return rc < 0 ? rc : 0;
+    weft__timer_stop(t->rt, &t->deadline);
+    transfer_done(op, res, flags);
 }
 
-#define DEFINE_ALL(name, parameters, arguments, advances)                                        \
-    int fiber_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline)              \
-    {                                                                                            \
-        struct transfer t;                                                                       \
-                                                                                                 \
-        return perform_all(weft__rt, &t, ring__prepare_##name(&t.op RING__AFTER arguments), len, \
-                           advances, done, deadline);                                            \
+/* A prepared operation (rc: what preparing it said) until `len` bytes are moved. */
+static int perform_all(struct weft_runtime *rt, struct exact *e, int rc, size_t len, bool advances,
+                       size_t *done, weft_time deadline)
+{
+    int able = enter_wait(rt);
+
+    e->len = len;
+    e->moved = 0;
+    e->advances = advances;
+    e->now = deadline <= WEFT_NOWAIT;
+    e->transfer.op.done = exact_done;
+    weft_timer_init(&e->transfer.deadline, transfer_expire);
+    if (able < 0)
+        rc = able;
+    else if (rc == 0 && len > 0)
+        rc = perform_with(rt, &e->transfer, deadline);
+    if (done != NULL)
+        *done = e->moved;
+    if (rc < 0 || e->moved == len)
+        return rc < 0 ? rc : 0;
+    return rc == 0 ? -ENODATA : e->transfer.reason;
+}
+
+#define DEFINE_ALL(name, parameters, arguments, advances)                           \
+    int fiber_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline) \
+    {                                                                               \
+        struct exact e;                                                             \
+        int rc = ring__prepare_##name(&e.transfer.op RING__AFTER arguments);        \
+                                                                                    \
+        return perform_all(weft__rt, &e, rc, len, advances, done, deadline);        \
     }
 
 DEFINE_ALL(read, (int fd, void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
@@ -193,7 +225,7 @@ int fiber_close(int fd)
     }
     ring__close_finish(rt, &c.closing);
     rc = ring__close_now(fd);
-    ring__closed(rt);
+    ring__closed(rt, fd);
     return rc;
 }
 

@@ -157,8 +157,8 @@ static void exact_done(struct ring_op *op, int res, unsigned flags)
         if (e->advances)
             op->off += (uint64_t)res;
         res = ring__submit(e->request.rt, op);
-        if (res < 0)
-            exact_finish(e, res);
+        if (res < 0) /* -EBADF: being closed */
+            exact_finish(e, res == -EBADF ? -ECANCELED : res);
     }
 }
 
@@ -216,7 +216,7 @@ static void close_finish(struct ring__closing *closing)
 
     ring__close_finish(rt, closing);
     rc = ring__close_now(c->fd);
-    ring__closed(rt);
+    ring__closed(rt, c->fd);
     settle(rt, c, rc, false);
 }
 

@@ -98,12 +98,16 @@ struct ring__closing {
     int fd;
 };
 
+#define RING__RESTING 64 /* a power of two */
+
 struct ring__engine {
     struct weft__engine base;
     struct ring_op **buckets;
     unsigned bucket_mask;
     struct ring__closing *closing;
-    struct ring_stream *starved; /* streams that wait for a descriptor to be free */
+    struct ring_stream *starved;                /* streams that wait for a descriptor to be free */
+    struct ring_stream *resting[RING__RESTING]; /* streams with nothing in flight, by descriptor */
+    unsigned resting_count;
     bool ended; /* cancel_all was called: no new operations, and nobody takes results any more */
 };
 
@@ -188,14 +192,16 @@ void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
 /* close(2), with its result. */
 int ring__close_now(int fd);
 
-/* A descriptor has been closed: there is one for those that wait for one. May call anybody. */
-void ring__retry_starved(struct ring__engine *engine);
-static inline void ring__closed(struct weft_runtime *rt)
+/* Descriptor `fd` has been closed: streams of it end, and there is one for those that wait for one. May
+ * call anybody. */
+void ring__closed_slow(struct ring__engine *engine, int fd);
+static inline void ring__closed(struct weft_runtime *rt, int fd)
 {
     struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
 
-    if (rt->engine->class->submit != NULL && weft__unlikely(engine->starved != NULL))
-        ring__retry_starved(engine);
+    if (rt->engine->class->submit != NULL &&
+        weft__unlikely(engine->starved != NULL || engine->resting_count > 0))
+        ring__closed_slow(engine, fd);
 }
 
 /* Whether the time to try has passed. */
@@ -255,13 +261,12 @@ int ring__stream_socket(int family);
 /* ---- faults on purpose, for tests ---- */
 
 struct ring__faults {
-    int no_room;        /* so many times there is no free submission entry */
-    int enter;          /* so many times entering the kernel fails ... */
-    int enter_error;    /* ... with this */
-    int result;         /* so many operations complete with ... */
-    int result_error;   /* ... this, undone */
-    int short_io;       /* so many transfers are cut to one byte */
-    bool no_cancel_any; /* the kernel refuses to cancel everything in one request */
+    int no_room;      /* so many times there is no free submission entry */
+    int enter;        /* so many times entering the kernel fails ... */
+    int enter_error;  /* ... with this */
+    int result;       /* so many operations complete with ... */
+    int result_error; /* ... this, undone */
+    int short_io;     /* so many transfers are cut to one byte */
 };
 
 /* The faults of the runtime's engine; NULL if it is another one. */
