@@ -395,6 +395,7 @@ static void free_runtime(struct weft_runtime *rt)
 
 static int create_runtime(struct weft_runtime **out, const struct weft_options *options)
 {
+    static _Atomic uint64_t serial;
     struct weft_runtime *rt = NULL;
     int rc;
 
@@ -405,6 +406,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
     rt->strand = &rt->base;
     rt->after_poll_tail = &rt->after_poll;
     rt->firing = -1;
+    rt->serial = atomic_fetch_add(&serial, 1) + 1;
     rt->thread = pthread_self();
     rc = set_options(rt, options);
     if (rc == 0)

@@ -4,6 +4,7 @@
 
 #include <weft/base.h>
 #include <weft/io.h>
+#include <weft/process.h>
 #include <weft/promise.h>
 #include <weft/promise_list.h>
 #include <weft/promise_result.h>
@@ -16,6 +17,8 @@
 #include <weft/react.h>
 #include <weft/ring.h>
 #include <weft/runtime.h>
+#include <weft/signals.h>
+#include <weft/watch.h>
 #if WEFT_HAS_FIBERS
 #include <weft/fiber.h>
 #endif
