@@ -164,6 +164,7 @@ static int waiting_main(void *unused)
     spawn_waiting(&process);
     cr_assert_eq(fiber_process_wait(&process, WEFT_NOWAIT), -ETIMEDOUT);
     cr_assert_eq(fiber_process_wait(&process, weft_now() - 1), -ETIMEDOUT);
+    cr_assert_eq(fiber_process_wait(&process, weft_after(WEFT_US(1))), -ETIMEDOUT);
     allocated = allocations;
     cr_assert_eq(fiber_process_wait(&process, weft_after(WEFT_MS(3))), -ETIMEDOUT);
     cr_assert_eq(allocations, allocated, "a wait allocates nothing");

@@ -63,6 +63,7 @@ static int wait_main(void *unused)
     (void)unused;
     cr_assert_eq(weft_signals_create(&signals, some, 3), 0);
     cr_assert_eq(fiber_signals_wait(signals, NULL, WEFT_NOWAIT), -ETIMEDOUT);
+    cr_assert_eq(fiber_signals_wait(signals, &info, weft_after(WEFT_US(1))), -ETIMEDOUT);
     allocated = allocations;
     cr_assert_eq(fiber_signals_wait(signals, &info, weft_after(WEFT_MS(2))), -ETIMEDOUT);
     cr_assert_eq(allocations, allocated, "a wait allocates nothing");

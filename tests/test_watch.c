@@ -92,6 +92,7 @@ static int events_main(void *unused)
     (void)unused;
     watch = watch_directory(IN_CREATE | IN_DELETE | IN_MOVE, &wd);
     cr_assert_eq(fiber_watch_next(watch, NULL, WEFT_NOWAIT), -ETIMEDOUT);
+    cr_assert_eq(fiber_watch_next(watch, &from, weft_after(WEFT_US(1))), -ETIMEDOUT);
     allocated = allocations;
     cr_assert_eq(fiber_watch_next(watch, &from, weft_after(WEFT_MS(2))), -ETIMEDOUT);
     cr_assert_eq(allocations, allocated, "a wait allocates nothing");

@@ -96,10 +96,18 @@ static void disarm(struct ring__source *source)
         ring__cancel(source->rt, &source->op);
 }
 
+static bool is_of_this_runtime(const struct ring__source *source)
+{
+    return weft__rt != NULL && source->runtime == weft__rt->serial;
+}
+
 static void free_if_closed(struct ring__source *source)
 {
-    if (source->closed && !source->polling && !source->delivering)
-        source->class->free(source);
+    if (!source->closed || source->polling || source->delivering)
+        return;
+    if (source->fd >= 0 && is_of_this_runtime(source))
+        ring__forget(weft__rt, source->fd);
+    source->class->free(source);
 }
 
 /* Hands out what there is, or `error` to all. Who is woken may run code of the user's, which may wait
@@ -161,7 +169,7 @@ void ring__source_leave(struct ring__source *source, struct ring__wait *wait)
 void ring__source_close(struct ring__source *source)
 {
     source->closed = true;
-    if (weft__rt != NULL && source->runtime == weft__rt->serial) {
+    if (is_of_this_runtime(source)) {
         disarm(source);
         if (!source->delivering) /* else whoever is at it sees it */
             deliver(source, 0);
