@@ -10,6 +10,7 @@
  * the engine goes -> layers free what they have.
  */
 #include "inbox.h"
+#include "offload.h"
 #include "runtime_internal.h"
 #include "timer.h"
 
@@ -636,6 +637,7 @@ int weft_stats(struct weft_stats *stats)
     all.passes = rt->passes;
     all.in_flight = rt->engine->in_flight;
     rt->engine->class->stats(rt->engine, &all);
+    weft__offload_stats(&all);
     for (int i = 0; i < WEFT__LAYER_COUNT; i++)
         if (rt->hooks[i] != NULL && rt->hooks[i]->stats != NULL)
             rt->hooks[i]->stats(rt, &all);

@@ -4,8 +4,10 @@
 
 #include <weft/base.h>
 #include <weft/io.h>
+#include <weft/offload.h>
 #include <weft/process.h>
 #include <weft/promise.h>
+#include <weft/promise_blocking.h>
 #include <weft/promise_list.h>
 #include <weft/promise_result.h>
 #include <weft/promise_retry.h>
