@@ -96,20 +96,24 @@ static int transfer_when_ready(transfer_fn *go, int fd, const struct iovec *iov,
     return result(go(fd, iov, count, offset, 0));
 }
 
+static int transfer_at(transfer_fn *go, int fd, const struct iovec *iov, int count, off_t offset,
+                       bool wait)
+{
+    int rc = -EOPNOTSUPP;
+
+    if (wait || !ring__refused_nowait)
+        rc = result(go(fd, iov, count, offset, wait ? 0 : RWF_NOWAIT));
+    return rc == -EOPNOTSUPP && !wait ? transfer_when_ready(go, fd, iov, count, offset) : rc;
+}
+
 static int transfer(transfer_fn *go, const struct ring_op *op, const struct iovec *iov, int count,
                     bool wait)
 {
-    int flags = wait ? 0 : RWF_NOWAIT, rc;
     off_t offset = (off_t)op->off;
+    int rc = transfer_at(go, op->fd, iov, count, offset, wait);
 
-    if (ring__refused_nowait && !wait)
-        rc = -EOPNOTSUPP;
-    else
-        rc = result(go(op->fd, iov, count, offset, flags));
     if (rc == -ESPIPE && offset != -1) /* what has no position has no use for one */
-        rc = result(go(op->fd, iov, count, offset = -1, flags));
-    if (rc == -EOPNOTSUPP && !wait)
-        rc = transfer_when_ready(go, op->fd, iov, count, offset);
+        rc = transfer_at(go, op->fd, iov, count, -1, wait);
     return rc;
 }
 
@@ -332,10 +336,14 @@ static void job_done_here(struct weft_task *task)
     job_done(weft__container(task, struct weft_job, task));
 }
 
-/* The runtime has failed, and its engine waits for this job alone. */
+/* The runtime has failed, and its engine waits for this job alone. Nobody takes the result. */
 static void job_dropped(struct weft_job *job)
 {
-    sem_post(&weft__container(job, struct ring__job, job)->engine->offload.dropped);
+    struct ring__job *j = weft__container(job, struct ring__job, job);
+
+    if (ring__rows[j->op->row].traits & RING__MAKES_FD && j->res >= 0)
+        ring__close_now(j->res);
+    sem_post(&j->engine->offload.dropped);
 }
 
 /* As many as there are jobs for. Without a thread, and without hope of one, they are done here and
