@@ -600,7 +600,7 @@ static int no_memory_main(void *unused)
 
 Test(blocking, no_memory)
 {
-    if (!ALLOCATIONS_CAN_FAIL)
+    if (!ALLOCATIONS_CAN_FAIL || on_valgrind())
         return;
     ON_EACH_SETUP(no_memory_main);
 }

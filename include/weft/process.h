@@ -86,8 +86,8 @@ struct weft_process_options {
  * descriptor that is none; -EMFILE, -ENFILE, -ENOMEM, -EAGAIN when there is no room for a pipe, or
  * for a process; -EINVAL for NULL, no argv[0], unknown flags or sizes, and more than
  * WEFT_PROCESS_FDS_MAX descriptors. After an error `process` is as one finished.
- * Any thread, with or without a runtime; blocks the thread until the program is executing (a fraction
- * of a millisecond, unless its file is slow to read); doesn't suspend. Since 0.1. */
+ * Any thread, with or without a runtime; blocks the thread until the program is executing (usually
+ * less than a millisecond, unless its file is slow to read); doesn't suspend. Since 0.1. */
 WEFT_API WEFT_NODISCARD int weft_process_spawn(struct weft_process *process,
                                                const struct weft_process_options *options);
 
