@@ -590,9 +590,9 @@ static int no_memory_main(void *unused)
 
     (void)unused;
     atomic_store(&freed, 0);
-    allocations_left = 0;
+    allocations_fail_after(0);
     rc = fiber_blocking_owned(note_call, memory, note_free, WEFT_FOREVER);
-    allocations_left = SIZE_MAX;
+    allocations_fail_after(SIZE_MAX);
     cr_assert_eq(rc, -ENOMEM);
     cr_assert_eq(atomic_load(&freed), 1);
     return 0;
@@ -600,7 +600,7 @@ static int no_memory_main(void *unused)
 
 Test(blocking, no_memory)
 {
-    if (!ALLOCATIONS_CAN_FAIL || on_valgrind())
+    if (slow_tools())
         return;
     ON_EACH_SETUP(no_memory_main);
 }

@@ -470,13 +470,13 @@ Test(process, no_memory)
     int before = open_descriptors(), rc = -ENOMEM;
     size_t room;
 
-    if (!ALLOCATIONS_CAN_FAIL || on_valgrind())
+    if (slow_tools())
         return;
     o.in = o.out = WEFT_PROCESS_PIPE;
     for (room = 0; room < 100 && rc != 0; room++) {
-        allocations_left = room;
+        allocations_fail_after(room);
         rc = weft_process_spawn(&process, &o);
-        allocations_left = SIZE_MAX;
+        allocations_fail_after(SIZE_MAX);
         cr_assert(rc == 0 || rc == -ENOMEM, "%zu: %d", room, rc);
     }
     cr_assert(room > 2 && room < 100, "%zu", room);

@@ -379,12 +379,12 @@ Test(signals, no_room)
     setrlimit(RLIMIT_NOFILE, &before);
     cr_assert_null(signals);
     cr_assert(!is_blocked(SIGUSR1));
-    if (ALLOCATIONS_CAN_FAIL && !on_valgrind()) {
+    if (!slow_tools()) {
         int rc;
 
-        allocations_left = 0;
+        allocations_fail_after(0);
         rc = weft_signals_create(&signals, &one, 1);
-        allocations_left = SIZE_MAX;
+        allocations_fail_after(SIZE_MAX);
         cr_assert_eq(rc, -ENOMEM);
         cr_assert(!is_blocked(SIGUSR1));
     }

@@ -419,10 +419,10 @@ Test(watch, no_room)
     setrlimit(RLIMIT_NOFILE, &before);
     cr_assert_eq(rc, -EMFILE);
     cr_assert_null(watch);
-    if (ALLOCATIONS_CAN_FAIL && !on_valgrind()) {
-        allocations_left = 0;
+    if (!slow_tools()) {
+        allocations_fail_after(0);
         rc = weft_watch_create(&watch);
-        allocations_left = SIZE_MAX;
+        allocations_fail_after(SIZE_MAX);
         cr_assert_eq(rc, -ENOMEM);
     }
 }

@@ -1,9 +1,10 @@
-/* allocations.h: counts this thread's calls of the allocator, and lets them fail, by standing in front
- * of it. Included by one file of a program. Under ASan and TSan, which stand there themselves, the
- * count stays 0 and nothing fails. */
+/* allocations.h: counts this thread's calls of the allocator by standing in front of it, and lets
+ * those fail that come after allocations_fail_after(how many); SIZE_MAX: none. Included by one file of
+ * a program. Under ASan and TSan, which stand there themselves, the count stays 0 and none fails. */
 #ifndef WEFT_TEST_ALLOCATIONS_H
 #define WEFT_TEST_ALLOCATIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,48 +19,48 @@
 #endif
 
 #ifdef ALLOCATIONS_HIDDEN
-#define allocations          ((size_t)0)
-#define allocations_left     allocations_unused
-#define ALLOCATIONS_CAN_FAIL 0
-static size_t allocations_left __attribute__((unused));
+#define allocations ((size_t)0)
+static inline void allocations_fail_after(size_t count)
+{
+    (void)count;
+}
 #else
-#define ALLOCATIONS_CAN_FAIL 1
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *old, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-static _Thread_local size_t allocations;
-static _Thread_local size_t allocations_left = SIZE_MAX; /* then they fail */
+static _Thread_local size_t allocations, allocations_last = SIZE_MAX;
 
-static inline int allocation_may_be(void)
+static inline void allocations_fail_after(size_t count)
 {
-    allocations++;
-    if (allocations_left == 0)
-        return 0;
-    if (allocations_left != SIZE_MAX)
-        allocations_left--;
-    return 1;
+    allocations_last = count == SIZE_MAX ? SIZE_MAX : allocations + count;
+}
+
+/* Counts one. True: it may succeed. */
+static bool allocation_counted(void)
+{
+    return ++allocations <= allocations_last;
 }
 
 void *malloc(size_t size)
 {
-    return allocation_may_be() ? __libc_malloc(size) : NULL;
+    return allocation_counted() ? __libc_malloc(size) : NULL;
 }
 
 void *calloc(size_t count, size_t size)
 {
-    return allocation_may_be() ? __libc_calloc(count, size) : NULL;
+    return allocation_counted() ? __libc_calloc(count, size) : NULL;
 }
 
 void *realloc(void *old, size_t size)
 {
-    return allocation_may_be() ? __libc_realloc(old, size) : NULL;
+    return allocation_counted() ? __libc_realloc(old, size) : NULL;
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
 {
-    return allocation_may_be() ? __libc_memalign(alignment, size) : NULL;
+    return allocation_counted() ? __libc_memalign(alignment, size) : NULL;
 }
 #endif
 

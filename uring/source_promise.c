@@ -1,4 +1,4 @@
-/* io_promise_source.c: promises of a process's end, a signal, a file event. Wait and deadline live
+/* source_promise.c: promises of a process's end, a signal, a file event. Wait and deadline live
  * behind the promise, if it has to wait at all. A cancel and a deadline settle it at once: it has taken
  * nothing that could be lost. */
 #include <weft/process.h>

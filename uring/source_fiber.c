@@ -1,4 +1,4 @@
-/* io_fiber_source.c: fibers that wait for a process, a signal or a file event. Wait and deadline live
+/* source_fiber.c: fibers that wait for a process, a signal or a file event. Wait and deadline live
  * on the fiber's stack. Whoever ends the wait undoes the other two at once: it has taken nothing
  * that could be lost. */
 #include <weft/process.h>
