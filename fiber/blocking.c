@@ -45,7 +45,8 @@ static void cancelled(struct fiber_wait *wait)
 }
 
 /* 0, or why the caller cannot wait for a call. */
-static int enter(struct weft_runtime *rt, weft_blocking_fn *fn, weft_time deadline)
+static inline __attribute__((always_inline)) int enter(struct weft_runtime *rt,
+                                                       weft_blocking_fn *fn, weft_time deadline)
 {
     const struct fiber *self = fiber__self(rt);
 

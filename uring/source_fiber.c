@@ -40,23 +40,28 @@ static void expired(struct weft_timer *timer)
 
 static void cancelled(struct fiber_wait *parked)
 {
-    give_up(weft__container(parked, struct awaiter, parked), -ECANCELED);
+    struct awaiter *a = weft__container(parked, struct awaiter, parked);
+
+    give_up(a, a->fiber->cancelled);
 }
 
-static int wait_for(struct ring__source *source, void *out, weft_time deadline)
+/* Whether the caller may wait: 0, -EINVAL, -EDEADLK, -ECANCELED. */
+static inline __attribute__((always_inline)) int enter_wait(struct weft_runtime *rt,
+                                                            const struct ring__source *source)
 {
-    struct weft_runtime *rt = weft__rt;
-    struct fiber *self = fiber__self(rt);
-    struct awaiter a;
-    int rc;
+    const struct fiber *self = fiber__self(rt);
 
     if (self == NULL)
         return fiber__cannot_wait(rt);
-    if (source == NULL)
-        return -EINVAL;
-    if (self->cancelled)
-        return self->cancelled;
-    rc = ring__source_try(rt, source, out);
+    return source == NULL ? -EINVAL : self->cancelled;
+}
+
+static int wait_for(struct weft_runtime *rt, struct ring__source *source, void *out,
+                    weft_time deadline)
+{
+    struct awaiter a;
+    int rc = ring__source_try(rt, source, out);
+
     if (rc != -EAGAIN)
         return rc;
     if (deadline <= WEFT_NOWAIT)
@@ -68,31 +73,41 @@ static int wait_for(struct ring__source *source, void *out, weft_time deadline)
         return rc;
     a.parked = (struct fiber_wait){.cancel = cancelled, .what = source->class->what, .detail = -1};
     a.rt = rt;
-    a.fiber = self;
+    a.fiber = fiber__current(rt);
     a.source = source;
     weft_timer_init(&a.deadline, expired);
     if (deadline != WEFT_FOREVER)
         weft__timer_start(rt, &a.deadline, deadline);
-    fiber__park(rt, self, &a.parked);
+    fiber__park(rt, a.fiber, &a.parked);
     return a.wait.res;
 }
 
 int fiber_process_wait(struct weft_process *process, weft_time deadline)
 {
-    int known = ring__process_known(process);
+    struct weft_runtime *rt = weft__rt;
+    struct ring__source *source = ring__process_source(process);
+    int rc = enter_wait(rt, source), known = ring__process_known(process);
 
-    if (known != -EAGAIN && fiber__self(weft__rt) != NULL)
+    if (known != -EAGAIN && fiber__self(rt) != NULL)
         return known;
-    return wait_for(ring__process_source(process), NULL, deadline);
+    return rc < 0 ? rc : wait_for(rt, source, NULL, deadline);
 }
 
 int fiber_signals_wait(struct weft_signals *signals, struct signalfd_siginfo *info,
                        weft_time deadline)
 {
-    return wait_for(ring__signals_source(signals), info, deadline);
+    struct weft_runtime *rt = weft__rt;
+    struct ring__source *source = ring__signals_source(signals);
+    int rc = enter_wait(rt, source);
+
+    return rc < 0 ? rc : wait_for(rt, source, info, deadline);
 }
 
 int fiber_watch_next(struct weft_watch *watch, struct weft_watch_event *event, weft_time deadline)
 {
-    return wait_for(ring__watch_source(watch), event, deadline);
+    struct weft_runtime *rt = weft__rt;
+    struct ring__source *source = ring__watch_source(watch);
+    int rc = enter_wait(rt, source);
+
+    return rc < 0 ? rc : wait_for(rt, source, event, deadline);
 }
