@@ -43,7 +43,7 @@
 
 #define ENTRIES      4096 /* operations in flight that are found quickly */
 #define EVENTS       256  /* taken at a time */
-#define GHOSTS       32   /* so many events of unknown files in VERIFY_AFTER are too many */
+#define GHOSTS       32   /* so many events of files nobody knows are too many */
 #define VERIFY_AFTER WEFT_MS(2)
 #define STALL        WEFT_MS(1) /* until an operation is attempted again that no event will announce */
 #define LOOK_EVERY   WEFT_US(10) /* how long passes may go on without asking the kernel */
@@ -68,8 +68,10 @@ struct slot {
     uint32_t generation; /* in the events of its registration */
     uint32_t changed;    /* the look during which the registration was last changed */
     uint32_t interest;   /* the events registered */
-    uint16_t unwanted;   /* directions in which an event came that nobody waited for: UNWANTED_* */
+    uint8_t unwanted;    /* directions in which an event came that nobody waited for: UNWANTED_* */
     bool registered;
+    bool is_stream; /* a receive that comes short has taken all there is */
+    bool drained;   /* nothing to receive, until an event says otherwise */
 };
 
 enum { UNWANTED_IN = 1, UNWANTED_OUT = 2 };
@@ -257,7 +259,7 @@ static int control(struct epoll *e, int how, int fd, uint32_t interest, uint64_t
 
 static void forget_slot(struct epoll *e, struct slot *slot)
 {
-    slot->registered = false;
+    slot->registered = slot->is_stream = slot->drained = false;
     slot->interest = 0;
     slot->generation++;
     slot->changed = e->looks;
@@ -378,6 +380,30 @@ static int attempt(struct epoll *e, struct ring_op *op)
     return rc;
 }
 
+static bool receives(const struct ring_op *op)
+{
+    return (op->row == RING__ROW_recv || op->row == RING__ROW_read) && op->len > 0;
+}
+
+/* Whether a socket's bytes come as a stream. */
+static bool is_stream(int fd)
+{
+    int type;
+    socklen_t size = sizeof type;
+
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+/* After an attempt to receive. If it has left nothing, the next one need not even be attempted before
+ * an event comes: what comes later is an edge. (Where that is wrong, at an urgent mark, confirming the
+ * registration shows it.) */
+static void note_drained(struct slot *slot, const struct ring_op *op, int res)
+{
+    if (receives(op))
+        slot->drained = slot->is_stream && !has_flag(op, MSG_PEEK | MSG_TRUNC) &&
+                        (res == -EAGAIN || (res > 0 && (uint32_t)res < op->len));
+}
+
 static bool may_wait(const struct ring_op *op)
 {
     return is_poll(op) || (ring__rows[op->row].ready != 0 && !has_flag(op, MSG_DONTWAIT));
@@ -429,7 +455,7 @@ static void wait_for(struct epoll *e, struct ring_op *op)
     }
     slot = slot_of(e, op->fd);
     slot->unwanted &=
-        (uint16_t) ~((wanted & IN ? UNWANTED_IN : 0) | (wanted & OUT ? UNWANTED_OUT : 0));
+        (uint8_t) ~((wanted & IN ? UNWANTED_IN : 0) | (wanted & OUT ? UNWANTED_OUT : 0));
     if (slot->registered && (slot->interest & wanted) == wanted) {
         enqueue(e, slot, op);
         trust(e, op);
@@ -437,6 +463,8 @@ static void wait_for(struct epoll *e, struct ring_op *op)
     }
     rc = watch(e, slot, op->fd, wanted);
     if (rc == 0) {
+        if (receives(op))
+            slot->is_stream = is_stream(op->fd);
         enqueue(e, slot, op);
     } else if (rc == -ENOMEM || rc == -ENOSPC) {
         enqueue(e, slot, op);
@@ -457,6 +485,7 @@ static void serve(struct epoll *e, struct slot *slot, struct queue *queue)
         struct ring_op *op = queue->head;
         int res = attempt(e, op);
 
+        note_drained(slot, op, res);
         if (res == -EAGAIN && may_wait(op)) {
             if (ring__poll_now(op->fd, ring__rows[op->row].ready) > 0)
                 stall(e, op);
@@ -507,17 +536,25 @@ static void begin(struct epoll *e)
     struct ring_op *op = e->held.head;
     struct slot *slot = ring__rows[op->row].ready != 0 ? slot_of(e, op->fd) : NULL;
     struct queue *line = slot != NULL ? queue_of(slot, op) : NULL;
+    bool patient = !(op->state & RING__CANCELLING) && !has_flag(op, MSG_DONTWAIT);
     int res;
 
     if (line != NULL && (line == &slot->any || op->state & GONE))
         line = NULL;
-    if (line != NULL && (op->state & RING__CANCELLING || has_flag(op, MSG_DONTWAIT)))
+    if (line != NULL && !patient)
         serve(e, slot, line);
     ring__remove(&e->held.tail, op);
     op->state &= (uint8_t)~RING__HELD;
     if (op->row == RING__ROW_close)
         leave(e, op->fd);
-    res = line != NULL && line->head != NULL ? -EAGAIN : attempt(e, op);
+    if (line != NULL &&
+        (line->head != NULL || (slot->drained && patient && receives(op) && !e->io.faulty))) {
+        res = -EAGAIN;
+    } else {
+        res = attempt(e, op);
+        if (line != NULL)
+            note_drained(slot, op, res);
+    }
     if (res == -EAGAIN && may_wait(op) && !(op->state & RING__CANCELLING))
         wait_for(e, op);
     else
@@ -567,7 +604,6 @@ static void verify_some(struct epoll *e)
     verify(e, &e->old);
     splice_other(&e->old, &e->young);
     e->verify_at = weft_after(VERIFY_AFTER);
-    e->ghosts = 0;
 }
 
 static void retry_stalled(struct epoll *e)
@@ -622,7 +658,7 @@ static void rebuild(struct epoll *e)
 /* An event nobody waited for. The second time, the kernel need not tell any more. */
 static void decline(struct epoll *e, struct slot *slot, int fd, uint32_t direction)
 {
-    uint16_t bit = direction == IN ? UNWANTED_IN : UNWANTED_OUT;
+    uint8_t bit = direction == IN ? UNWANTED_IN : UNWANTED_OUT;
     uint32_t interest = slot->interest & ~direction;
 
     if (!slot->registered || interest == slot->interest)
@@ -632,7 +668,7 @@ static void decline(struct epoll *e, struct slot *slot, int fd, uint32_t directi
     } else if (control(e, EPOLL_CTL_MOD, fd, interest,
                        (uint64_t)slot->generation << 32 | (unsigned)fd) == 0) {
         slot->interest = interest;
-        slot->unwanted &= (uint16_t)~bit;
+        slot->unwanted &= (uint8_t)~bit;
     } else { /* closed, and yet it speaks */
         forget_slot(e, slot);
         e->ghosts++;
@@ -655,6 +691,9 @@ static void take_event(struct epoll *e, const struct epoll_event *event)
             e->ghosts++;
         return;
     }
+    slot->drained = slot->drained && !in;
+    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) /* no edge announces the end a second time */
+        slot->is_stream = false;
     if (slot->any.head == NULL) {
         if (events & IN && slot->in.head == NULL)
             decline(e, slot, fd, IN);
