@@ -4,6 +4,7 @@
 #include "fiber_internal.h"
 #include "io_support.h"
 #include "offload.h"
+#include "ring_internal.h"
 
 #include <weft/fiber.h>
 #include <weft/promise.h>
@@ -655,6 +656,59 @@ Test(blocking, the_end_of_the_runtime)
                 while (atomic_load(&freed) < handed_over)
                     sched_yield();
         }
+    }
+}
+
+/* An engine that fails ends the runtime under its fibers: not before the calls on their stacks. */
+static sem_t failed;
+
+static void note_failure(void *ctx, const char *line)
+{
+    (void)ctx;
+    if (strstr(line, "engine failed") != NULL)
+        sem_post(&failed);
+}
+
+static void *open_gate_after_failure(void *unused)
+{
+    (void)unused;
+    down(&failed);
+    sem_post(&gate);
+    return NULL;
+}
+
+static int failing_main(void *unused)
+{
+    struct ring__faults *faults = ring__faults(weft__rt);
+
+    (void)unused;
+    start_caller(&at_end[0], false, wait_at_gate, WEFT_FOREVER);
+    down(&arrived);
+    faults->enter = INT_MAX;
+    faults->enter_error = -EIO;
+    fiber_sleep_until(WEFT_FOREVER);
+    return 0;
+}
+
+Test(blocking, an_engine_that_fails)
+{
+    EACH_IO_SETUP(setup)
+    {
+        struct weft_options options = setup_options(setup);
+        pthread_t opener;
+        unsigned jobs;
+
+        options.report = note_failure;
+        sem_init(&gate, 0, 0);
+        sem_init(&arrived, 0, 0);
+        sem_init(&failed, 0, 0);
+        cr_assert_eq(pthread_create(&opener, NULL, open_gate_after_failure, NULL), 0);
+        cr_assert_eq(weft_run(failing_main, NULL, &options), -EIO, "%s", setup->name);
+        pthread_join(opener, NULL);
+        cr_assert(!at_end[0].ended);
+        cr_assert_eq(at_end[0].result, 0);
+        while (weft__offload_threads(&jobs), jobs > 0)
+            sched_yield();
     }
 }
 

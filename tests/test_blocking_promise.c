@@ -94,6 +94,12 @@ static struct promise *look_at_arg(union weft_value value, void *arg)
     return promise_fulfilled(value);
 }
 
+static struct promise *call_again(union weft_value value, void *arg)
+{
+    (void)arg;
+    return promise_blocking(echo, number((int)value.num + 1), note_free);
+}
+
 static void outcomes_body(void)
 {
     static const struct {
@@ -109,6 +115,10 @@ static void outcomes_body(void)
         until_freed((int)i + 1);
     }
     cr_assert_eq(outcome_of(promise_blocking(echo, &here, NULL)), 8);
+    cr_assert_eq(
+        outcome_of(promise_bind(promise_bind(promise_blocking(echo, &here, NULL), call_again, NULL),
+                                call_again, NULL)),
+        10);
     prepare();
     seen = 0;
     arg = number(77);
