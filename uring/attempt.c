@@ -197,6 +197,12 @@ static int do_connect(const struct ring_op *op, bool wait)
     return getsockopt(op->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 ? -errno : -error;
 }
 
+static int do_sendmsg(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(sendmsg(op->fd, pointer(op->addr), (int)op->how | MSG_DONTWAIT));
+}
+
 static int do_socket(const struct ring_op *op, bool wait)
 {
     (void)wait;
@@ -276,7 +282,8 @@ static int do_nop(const struct ring_op *op, bool wait)
 /* ---- the table ---- */
 
 static int (*const attempts[RING__ROWS])(const struct ring_op *op, bool wait) = {
-#define OPERATION(name, ...) [RING__ROW_##name] = do_##name,
+#define STREAM_OPERATION(...) /* of engines with such operations only */
+#define OPERATION(name, ...)  [RING__ROW_##name] = do_##name,
 #include "operations.def"
 };
 
@@ -328,7 +335,7 @@ static void job_done(struct weft_job *job)
     struct ring_op *op = free_job(j);
 
     start_jobs(engine);
-    ring__finish(engine, op, res);
+    ring__finish(engine, op, res, 0);
 }
 
 static void job_done_here(struct weft_task *task)

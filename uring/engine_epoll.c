@@ -340,6 +340,12 @@ static int attempt_all(struct ring_op *op)
     return rc == -EAGAIN || op->moved == 0 ? rc : (int)op->moved;
 }
 
+static bool is_to_be_all(const struct ring_op *op)
+{
+    return (op->row == RING__ROW_recv || op->row == RING__ROW_send) &&
+           !has_flag(op, MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
+}
+
 static int attempt_faulty(struct epoll *e, struct ring_op *op)
 {
     struct ring__faults *faults = &e->io.faults;
@@ -369,7 +375,7 @@ static int attempt(struct epoll *e, struct ring_op *op)
         return -ECANCELED;
     if (weft__unlikely(e->io.faulty))
         rc = attempt_faulty(e, op);
-    else if (has_flag(op, MSG_WAITALL) && !(op->how & (MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC)))
+    else if (weft__unlikely(has_flag(op, MSG_WAITALL)) && is_to_be_all(op))
         rc = attempt_all(op);
     else
         rc = ring__attempt(op, false);
@@ -431,13 +437,13 @@ static void settle(struct epoll *e, struct ring_op *op, int res)
         hold(e, op);
         return;
     }
-    if (res == RING__WOULD_BLOCK || (res == -EAGAIN && may_wait(op)))
+    if (res == RING__WOULD_BLOCK || res == -EINTR || (res == -EAGAIN && may_wait(op)))
         res = -ECANCELED;
     if (res == -ECANCELED && op->moved > 0)
         res = (int)op->moved;
     if (ring__rows[op->row].traits & RING__MAKES_FD && res >= 0)
         note_new(e, res);
-    ring__finish(&e->io, op, res);
+    ring__finish(&e->io, op, res, 0);
 }
 
 /* An attempt found nothing: into the descriptor's queue, with the kernel watching. */
@@ -450,7 +456,7 @@ static void wait_for(struct epoll *e, struct ring_op *op)
     if (slot_of(e, op->fd) == NULL) /* it was no descriptor when the operation was submitted */
         rc = make_slot(e, op->fd);
     if (rc < 0) {
-        ring__finish(&e->io, op, rc);
+        ring__finish(&e->io, op, rc, 0);
         return;
     }
     slot = slot_of(e, op->fd);
@@ -472,7 +478,7 @@ static void wait_for(struct epoll *e, struct ring_op *op)
     } else if (rc == -EPERM) {
         ring__offload(&e->io, op);
     } else {
-        ring__finish(&e->io, op, rc);
+        ring__finish(&e->io, op, rc, 0);
     }
 }
 
@@ -760,6 +766,8 @@ static int engine_submit(struct weft__engine *engine, struct ring_op *op)
 
     if (weft__unlikely(!*e->io.alive))
         return -ECHILD;
+    if (ring__rows[op->row].traits & (RING__MULTI | RING__CHOSEN))
+        return -EOPNOTSUPP; /* streams do without */
     if (weft__unlikely(e->io.ended))
         return -ECANCELED;
     if (weft__unlikely(e->io.closing != NULL) && ring__is_closing(&e->io, op))

@@ -15,12 +15,13 @@
  *     and the rings are not touched.
  */
 #include "on_valgrind.h"
-#include "ring_internal.h"
+#include "stream_internal.h"
 
 #include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -33,10 +34,6 @@
 #endif
 #ifndef IORING_ENTER_REGISTERED_RING
 #define IORING_ENTER_REGISTERED_RING (1U << 4)
-#endif
-#ifndef IORING_ASYNC_CANCEL_ANY
-#define IORING_ASYNC_CANCEL_ALL (1U << 0)
-#define IORING_ASYNC_CANCEL_ANY (1U << 2)
 #endif
 
 #define SQ_ENTRIES   256u
@@ -51,10 +48,15 @@ enum {
     RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
     RING__REPEATED = 16,
     RING__FAULTED = 32, /* what the kernel sees is a no-op; see struct ring__faults */
+    RING__LOST = 64,    /* the kernel did not find it when its end was asked for, see ask_again */
 };
 
-/* user_data: an operation's address, or this engine's with a tag in the low bits. */
-enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_CANCEL_ANY, TAG_MASK = 7 };
+/* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
+ * operation whose end is asked for, with the number of its bucket in place of the highest bits. */
+enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_MASK = 7 };
+
+#define BUCKET_SHIFT 48
+#define ADDRESS_BITS (((uint64_t)1 << BUCKET_SHIFT) - 1 - TAG_MASK)
 
 struct uring {
     struct ring__engine io; /* must be first */
@@ -65,8 +67,6 @@ struct uring {
     unsigned sq_mask, sq_entries;
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
-    bool cancel_any;      /* one request for the end of everything is due */
-    bool has_cancel_any;  /* the kernel has shown no lack of it */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
 
     const struct io_uring_cqe *cqes;
@@ -79,9 +79,14 @@ struct uring {
     /* FIFO of operations without room, and of operations whose end is to be asked for */
     struct ring_op *pending, **pending_tail;
     struct ring_op *cancels, **cancels_tail;
+    /* and of those that the kernel did not find: to be asked for again at `ask_at` */
+    struct ring_op *lost, **lost_tail;
+    weft_time ask_at;
 
     uint64_t wake_value;
 
+    uint64_t overflows;
+    uint16_t buffer_groups; /* numbers given out */
     struct io_uring ring;
 };
 
@@ -153,6 +158,24 @@ static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe
     }
 }
 
+/* What a stream's operation needs beside the table's fields. */
+static void fill_stream(struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    const uint8_t traits = ring__rows[op->row].traits;
+
+    if (op->row == RING__ROW_poll_multi)
+        sqe->len = IORING_POLL_ADD_MULTI;
+    else if (op->row == RING__ROW_accept_multi)
+        sqe->ioprio = IORING_ACCEPT_MULTISHOT;
+    else if (op->row == RING__ROW_recv_multi)
+        sqe->ioprio = IORING_RECV_MULTISHOT;
+    if (traits & RING__CHOSEN) {
+        sqe->flags |= IOSQE_BUFFER_SELECT;
+        sqe->buf_group = (uint16_t)op->how;
+        sqe->msg_flags = 0;
+    }
+}
+
 static inline void fill(struct uring *u, struct ring_op *op)
 {
     struct io_uring_sqe *sqe;
@@ -164,8 +187,10 @@ static inline void fill(struct uring *u, struct ring_op *op)
         return;
     }
     sqe = fill_sqe(u, opcodes[op->row], op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
+    if (weft__unlikely(op->row >= RING__ROW_accept_multi))
+        fill_stream(op, sqe);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    if (op->row == RING__ROW_poll)
+    if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
         sqe->poll32_events = poll_mask(op->how);
 #endif
     if (weft__unlikely(u->io.faulty))
@@ -175,7 +200,10 @@ static inline void fill(struct uring *u, struct ring_op *op)
 /* By the operation's address: the queue is FIFO, so that it names no later operation. */
 static void fill_cancel(struct uring *u, const struct ring_op *op)
 {
-    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0, (uintptr_t)u | TAG_CANCEL)
+    uint64_t bucket = (unsigned)op->fd & u->io.bucket_mask;
+
+    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0,
+             bucket << BUCKET_SHIFT | ((uintptr_t)op & ADDRESS_BITS) | TAG_CANCEL)
         ->flags = u->cancel_flags;
 }
 
@@ -198,13 +226,6 @@ static void feed(struct uring *u)
             ring__append(&u->cancels_tail, op);
         }
     }
-    if (u->cancel_any && has_room(u)) {
-        fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, 0, 0,
-                 u->io.faults.no_cancel_any ? UINT32_MAX
-                                            : IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL,
-                 (uintptr_t)u | TAG_CANCEL_ANY);
-        u->cancel_any = false;
-    }
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
@@ -216,7 +237,7 @@ static void feed(struct uring *u)
 
 static inline bool is_waiting_for_room(const struct uring *u)
 {
-    return u->pending != NULL || u->cancels != NULL || u->cancel_any;
+    return u->pending != NULL || u->cancels != NULL;
 }
 
 /* ---- entering the kernel ---- */
@@ -304,36 +325,32 @@ static void queue(struct uring *u, struct ring_op *op)
 
 static void uring_cancel(struct weft__engine *engine, struct ring_op *op);
 
-/* Whether -EAGAIN is no result: it waits, O_NONBLOCK or not. */
-static bool would_wait(const struct ring_op *op)
+/* An attempt that came to nothing is repeated: a signal cut it short (EINTR, from a kernel worker), or
+ * it found nothing on a descriptor with O_NONBLOCK, where the kernel doesn't wait by itself (EAGAIN):
+ * then it waits until the descriptor is ready. If somebody wants the operation to end, that is its end. */
+static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
 {
     const struct ring__row_info *row = &ring__rows[op->row];
+    bool cancelling = op->state & RING__CANCELLING;
 
-    return row->ready != 0 && !(row->traits & RING__MSG && op->how & MSG_DONTWAIT);
-}
-
-/* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
- * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
- * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
-static bool is_repeated(struct uring *u, struct ring_op *op, int res)
-{
-    const struct ring__row_info *row = &ring__rows[op->row];
-
-    if (op->state & RING__POLLING && res >= 0) {
-        bool cancelling = op->state & RING__CANCELLING;
-
+    if (op->state & RING__POLLING && *res >= 0) {
         op->state = RING__REPEATED;
         queue(u, op);
         if (cancelling) /* the request met the poll; what the operation can do at once it does */
             uring_cancel(&u->io.base, op);
         return true;
-    } else if (op->state & RING__CANCELLING) {
-        return false;
-    } else if (res == -EAGAIN && would_wait(op)) {
-        if (row->traits & RING__ONCE && op->state & RING__REPEATED)
+    }
+    if (*res == -EAGAIN && row->ready != 0) {
+        if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
+            (row->traits & RING__ONCE && op->state & RING__REPEATED && !cancelling))
             return false;
-        op->state |= RING__POLLING;
-    } else if (res != -EINTR) {
+        if (!cancelling)
+            op->state |= RING__POLLING;
+    } else if (*res != -EINTR) {
+        return false;
+    }
+    if (cancelling) {
+        *res = -ECANCELED;
         return false;
     }
     op->state |= RING__REPEATED;
@@ -341,8 +358,21 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int res)
     return true;
 }
 
-static inline void complete(struct uring *u, struct ring_op *op, int res)
+/* One of many results. */
+static __attribute__((noinline)) void complete_more(struct uring *u, struct ring_op *op, int res,
+                                                    unsigned flags)
 {
+    u->io.completed++;
+    op->done(op, res, flags);
+    weft__forget_locals(weft__rt);
+}
+
+static inline void complete(struct uring *u, struct ring_op *op, int res, unsigned flags)
+{
+    if (weft__unlikely(flags & IORING_CQE_F_MORE)) {
+        complete_more(u, op, res, flags);
+        return;
+    }
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
             op->state &= (uint8_t)~RING__FAULTED;
@@ -351,29 +381,61 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
         if (op->state & RING__CANCEL_HELD) {
             ring__remove(&u->cancels_tail, op);
             op->state &= (uint8_t)~RING__CANCEL_HELD;
+        } else if (op->state & RING__LOST) {
+            ring__remove(&u->lost_tail, op);
+            op->state &= (uint8_t)~RING__LOST;
         }
     }
-    if (weft__unlikely(res < 0 || op->state & RING__POLLING)) {
-        if (is_repeated(u, op, res))
-            return;
-        if (res == -EAGAIN && op->state & RING__CANCELLING && would_wait(op))
-            res = -ECANCELED;
-    }
+    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
+        return;
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
-    ring__finish(&u->io, op, res);
+    ring__finish(&u->io, op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
 }
 
-static void complete_internal(struct uring *u, unsigned tag, int res)
+/* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
+ * found its descriptor ready when it was to wait for it, and one that waits for a page of a file, is
+ * where no request finds it (6.18): it goes on, and would never end. So if it is still in flight, its end
+ * is asked for again, a little later. The operation is compared, never looked at, unless it is there. */
+static void ask_again(struct uring *u, uint64_t user_data)
 {
-    if (tag == TAG_WAKE) {
-        u->armed = false;
-    } else if (tag == TAG_CANCEL_ANY && res == -EINVAL) {
-        /* before 5.19: one request each */
-        u->has_cancel_any = false;
-        self(&u->io.base)->io.base.class->cancel_all(&u->io.base);
+    struct ring_op *op = u->io.buckets[user_data >> BUCKET_SHIFT];
+
+    while (op != NULL && ((uintptr_t)op ^ user_data) & ADDRESS_BITS)
+        op = op->same;
+    if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD |
+                                    RING__LOST)) != RING__CANCELLING)
+        return;
+    if (u->lost == NULL)
+        u->ask_at = weft_after(RETRY_WAIT);
+    op->state |= RING__LOST;
+    ring__append(&u->lost_tail, op);
+}
+
+/* When it is time to ask again: asks. Else the engine must not wait longer than until then. */
+static weft_time ask_for_lost(struct uring *u, weft_time until)
+{
+    if (weft__likely(u->lost == NULL))
+        return until;
+    if (weft_now() < u->ask_at)
+        return until < u->ask_at ? until : u->ask_at;
+    while (u->lost != NULL) {
+        struct ring_op *op = u->lost;
+
+        ring__remove(&u->lost_tail, op);
+        op->state ^= RING__LOST | RING__CANCEL_HELD;
+        ring__append(&u->cancels_tail, op);
     }
-    /* the answer to a request for an operation's end says nothing: the operation itself does */
+    return until;
+}
+
+/* Else the answer to such a request says nothing: the operation itself does. */
+static void complete_internal(struct uring *u, uint64_t user_data, int res)
+{
+    if ((user_data & TAG_MASK) == TAG_WAKE)
+        u->armed = false;
+    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask)
+        ask_again(u, user_data);
 }
 
 /* Reports what the completion queue holds now, but not what is added meanwhile. */
@@ -386,14 +448,15 @@ static unsigned reap(struct uring *u)
         const struct io_uring_cqe *cqe = &u->cqes[head & u->cq_mask];
         uint64_t user_data = cqe->user_data;
         int res = cqe->res;
+        unsigned flags = cqe->flags;
 
         /* before the report, which may enter the kernel to make room for submissions */
         __atomic_store_n(u->cq_khead, ++head, __ATOMIC_RELEASE);
         if (weft__likely((user_data & TAG_MASK) == TAG_OP)) {
-            complete(u, (struct ring_op *)(uintptr_t)user_data, res);
+            complete(u, (struct ring_op *)(uintptr_t)user_data, res, flags);
             reported++;
         } else {
-            complete_internal(u, user_data & TAG_MASK, res);
+            complete_internal(u, user_data, res);
         }
     }
     return reported;
@@ -405,6 +468,9 @@ static unsigned flush(struct uring *u)
 {
     unsigned reported = 0;
 
+    if (weft__likely(!(kernel_flags(u) & IORING_SQ_CQ_OVERFLOW)))
+        return 0;
+    u->overflows++;
     for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
         enter(u, 0, 0, IORING_ENTER_GETEVENTS, NULL);
         reported += reap(u);
@@ -458,18 +524,9 @@ static void uring_cancel_all(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     u->io.ended = true;
-    if (!*u->io.alive)
-        return;
-    for (unsigned i = 0; i <= u->io.bucket_mask; i++) {
-        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
-            if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
-                op->state |= RING__CANCEL_HELD;
-                ring__append(&u->cancels_tail, op);
-            }
-            op->state |= RING__CANCELLING;
-        }
-    }
-    u->cancel_any = u->has_cancel_any;
+    for (unsigned i = 0; i <= u->io.bucket_mask; i++)
+        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same)
+            uring_cancel(engine, op);
 }
 
 static bool uring_quiet(struct weft__engine *engine)
@@ -479,7 +536,8 @@ static bool uring_quiet(struct weft__engine *engine)
     return u->sq_tail == u->sq_head &&
            *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
            !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
-           !is_waiting_for_room(u) && atomic_load_explicit(&u->io.woken, memory_order_relaxed) == 0;
+           !is_waiting_for_room(u) && u->lost == NULL &&
+           atomic_load_explicit(&u->io.woken, memory_order_relaxed) == 0;
 }
 
 static int uring_turn(struct weft__engine *engine, weft_time until)
@@ -495,6 +553,7 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         unsigned head = u->sq_head;
         bool wait;
 
+        until = ask_for_lost(u, until);
         feed(u);
         wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u);
         if (wait) {
@@ -534,6 +593,80 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
     return rc;
 }
 
+static void uring_stats(const struct weft__engine *engine, struct weft_stats *stats)
+{
+    ring__engine_stats(engine, stats);
+    stats->overflows += ((const struct uring *)(const void *)engine)->overflows;
+}
+
+static unsigned round_up(unsigned n)
+{
+    unsigned power = 1;
+
+    while (power < n && power < 1u << 15)
+        power *= 2;
+    return power;
+}
+
+/* ---- pools of buffers that the kernel chooses from ---- */
+
+_Static_assert(RING__BUFFER == IORING_CQE_F_BUFFER && RING__MORE == IORING_CQE_F_MORE &&
+                   RING__BUFFER_SHIFT == IORING_CQE_BUFFER_SHIFT,
+               "completion flags are handed on as they are");
+
+int ring__buffers_share(struct ring_buffers *buffers)
+{
+    struct uring *u = self(buffers->rt->engine);
+    struct io_uring_buf_reg reg = {0};
+    unsigned entries = round_up(buffers->count);
+    void *ring;
+    int rc;
+
+    if (buffers->rt->engine->class != &weft__engine_uring || !*u->io.alive)
+        return -EOPNOTSUPP;
+    if (u->buffer_groups == UINT16_MAX)
+        return -ENOSPC;
+    ring = mmap(NULL, entries * sizeof(struct io_uring_buf), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ring == MAP_FAILED)
+        return -ENOMEM;
+    madvise(ring, entries * sizeof(struct io_uring_buf), MADV_DONTFORK);
+    reg.ring_addr = (uintptr_t)ring;
+    reg.ring_entries = entries;
+    reg.bgid = u->buffer_groups;
+    rc = io_uring_register_buf_ring(&u->ring, &reg, 0);
+    if (rc < 0) {
+        munmap(ring, entries * sizeof(struct io_uring_buf));
+        return rc;
+    }
+    buffers->group = u->buffer_groups++;
+    buffers->ring = ring;
+    buffers->mask = entries - 1;
+    buffers->tail = 0;
+    return 0;
+}
+
+void ring__buffers_unshare(struct ring_buffers *buffers)
+{
+    struct uring *u = self(buffers->rt->engine);
+
+    if (*u->io.alive)
+        io_uring_unregister_buf_ring(&u->ring, buffers->group);
+    munmap(buffers->ring, (buffers->mask + 1) * sizeof(struct io_uring_buf));
+}
+
+void ring__buffers_add(struct ring_buffers *buffers, uint32_t index)
+{
+    struct io_uring_buf_ring *ring = buffers->ring;
+    struct io_uring_buf *entry = &ring->bufs[buffers->tail & buffers->mask];
+
+    /* field by field: the first entry's reserved field is the ring's tail */
+    entry->addr = (uintptr_t)ring__buffer(buffers, index);
+    entry->len = (uint32_t)buffers->size;
+    entry->bid = (uint16_t)index;
+    __atomic_store_n(&ring->tail, ++buffers->tail, __ATOMIC_RELEASE);
+}
+
 /* ---- life ---- */
 
 static void uring_destroy(struct weft__engine *engine)
@@ -545,7 +678,7 @@ static void uring_destroy(struct weft__engine *engine)
         for (int i = 0; u->armed && i < 1000; i++) {
             if (u->sq_tail - u->sq_head < u->sq_entries)
                 fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
-                         (uintptr_t)u | TAG_CANCEL);
+                         TAG_CANCEL);
             enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL);
             reap(u);
         }
@@ -578,15 +711,6 @@ static size_t need(unsigned sq_entries, unsigned cq_entries)
 {
     return sq_entries * (sizeof(struct io_uring_sqe) + sizeof(unsigned)) +
            cq_entries * sizeof(struct io_uring_cqe) + 4096;
-}
-
-static unsigned round_up(unsigned n)
-{
-    unsigned power = 1;
-
-    while (power < n && power < 1u << 15)
-        power *= 2;
-    return power;
 }
 
 unsigned ring__refused_flags;
@@ -715,7 +839,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;
     u->cancels_tail = &u->cancels;
-    u->has_cancel_any = true;
+    u->lost_tail = &u->lost;
     if (sq > cq) /* the kernel wants it so */
         sq = cq;
     rc = ring__engine_init(&u->io, cq, options, why, why_size);
@@ -752,7 +876,7 @@ const struct weft__engine_class weft__engine_uring = {
     .turn = uring_turn,
     .wake = ring__wake,
     .cancel_all = uring_cancel_all,
-    .stats = ring__engine_stats,
+    .stats = uring_stats,
     .submit = uring_submit,
     .cancel = uring_cancel,
 };

@@ -28,8 +28,15 @@ enum ring__traits {
     RING__MAKES_FD = 2,
     RING__MSG = 4,
     RING__ONCE = 8,
-    RING__BLOCKS = 16,
+    RING__MULTI = 16,
+    RING__CHOSEN = 32,
+    RING__BLOCKS = 64,
 };
+
+/* What done() gets as `flags` of a stream's operation; else 0. */
+#define RING__BUFFER       1u /* its index: flags >> RING__BUFFER_SHIFT */
+#define RING__MORE         2u /* this was not the last result */
+#define RING__BUFFER_SHIFT 16
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
@@ -46,11 +53,11 @@ struct ring__row_info {
 };
 extern const struct ring__row_info ring__rows[RING__ROWS];
 
-/* ring_op.state; the bits 4, 8, 16 and 32 are the engine's own. */
+/* ring_op.state; the bits 4 to 64 are the engine's own. */
 enum {
     RING__CANCELLING = 1,  /* an end has been asked for: no repetition any more */
     RING__HELD = 2,        /* queued: not yet handed to the kernel, or not yet attempted */
-    RING__CONNECTING = 64, /* an attempt has begun the connect: the next one asks how it went */
+    RING__CONNECTING = 64, /* for ring__attempt: the connect has begun */
     RING__OFFLOADED = 128, /* it is the pool's */
 };
 
@@ -105,14 +112,13 @@ static inline void ring__remove(struct ring_op ***tail, struct ring_op *op)
 
 /* Faults on purpose, for tests. */
 struct ring__faults {
-    int enter;          /* so many times entering the kernel fails ... */
-    int enter_error;    /* ... with this */
-    int result;         /* so many operations complete with ... */
-    int result_error;   /* ... this, undone */
-    int short_io;       /* so many transfers are cut to one byte */
-    int no_room;        /* io_uring: so many times there is no free submission entry */
-    bool no_cancel_any; /* io_uring: the kernel refuses to cancel everything in one request */
-    int no_watch;       /* epoll: so many times the kernel watches no further descriptor */
+    int enter;        /* so many times entering the kernel fails ... */
+    int enter_error;  /* ... with this */
+    int result;       /* so many operations complete with ... */
+    int result_error; /* ... this, undone */
+    int short_io;     /* so many transfers are cut to one byte */
+    int no_room;      /* io_uring: so many times there is no free submission entry */
+    int no_watch;     /* epoll: so many times the kernel watches no further descriptor */
 };
 
 /* A descriptor that is being closed: operations on it are refused, and `clear` is called, on the
@@ -122,6 +128,8 @@ struct ring__closing {
     void (*clear)(struct ring__closing *closing);
     int fd;
 };
+
+#define RING__RESTING 64 /* a power of two */
 
 struct ring__engine {
     struct weft__engine base;
@@ -137,6 +145,10 @@ struct ring__engine {
     atomic_uint woken;     /* a wake() that no turn has seen */
     atomic_uint need_wake; /* the engine waits, or is about to */
     int wake_fd;           /* an eventfd, written by wake() when the engine waits */
+
+    struct ring_stream *starved;                /* streams that wait for a descriptor to be free */
+    struct ring_stream *resting[RING__RESTING]; /* streams with nothing in flight, by descriptor */
+    unsigned resting_count;
 
     struct ring__faults faults;
     const struct weft_options *options; /* the runtime's */
@@ -204,13 +216,14 @@ static inline void ring__reported(struct ring__engine *engine, int fd)
 }
 
 /* An operation is over. Nothing of the engine may be in use that `done` could change. */
-static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res)
+static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res,
+                                unsigned flags)
 {
     int fd = op->fd;
 
     engine->completed++;
     ring__end(engine, op);
-    op->done(op, res, 0);
+    op->done(op, res, flags);
     weft__forget_locals(weft__rt);
     ring__reported(engine, fd);
 }
@@ -255,6 +268,18 @@ void ring__forget(struct weft_runtime *rt, int fd);
 
 /* close(2), with its result. */
 int ring__close_now(int fd);
+
+/* Descriptor `fd` has been closed: streams of it end, and there is one for those that wait for one. May
+ * call anybody. */
+void ring__closed_slow(struct ring__engine *engine, int fd);
+static inline void ring__closed(struct weft_runtime *rt, int fd)
+{
+    struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
+
+    if (rt->engine->class->submit != NULL &&
+        weft__unlikely(engine->starved != NULL || engine->resting_count > 0))
+        ring__closed_slow(engine, fd);
+}
 
 /* Whether the time to try has passed. */
 static inline bool ring__is_late(weft_time deadline)

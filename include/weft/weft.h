@@ -18,11 +18,14 @@
 #include <weft/promise_time.h>
 #include <weft/react.h>
 #include <weft/ring.h>
+#include <weft/ring_stream.h>
 #include <weft/runtime.h>
 #include <weft/signals.h>
 #include <weft/watch.h>
 #if WEFT_HAS_FIBERS
+#include <weft/buffered.h>
 #include <weft/fiber.h>
+#include <weft/scope.h>
 #endif
 
 #endif
