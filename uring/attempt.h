@@ -40,7 +40,7 @@ extern bool ring__refused_nowait;
 enum { RING__JOBS = 16 };
 
 struct ring__job {
-    struct weft__job job;
+    struct weft_job job;
     struct ring__engine *engine;
     struct ring_op *op; /* NULL: free */
     int res;

@@ -171,10 +171,15 @@ int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing)
     return 1;
 }
 
-int ring__close(struct weft_runtime *rt, int fd)
+void ring__forget(struct weft_runtime *rt, int fd)
 {
     if (rt->engine->class->forget != NULL)
         rt->engine->class->forget(rt->engine, fd);
+}
+
+int ring__close(struct weft_runtime *rt, int fd)
+{
+    ring__forget(rt, fd);
     return ring__close_now(fd);
 }
 

@@ -16,7 +16,7 @@
 #include <string.h>
 
 struct ring__lookup {
-    struct weft__job job;
+    struct weft_job job;
     atomic_int holders;
     void (*found)(struct ring__lookup *lookup, void *owner); /* NULL: nobody waits any more */
     void *owner;
@@ -126,7 +126,7 @@ static void let_go(struct ring__lookup *lookup)
     }
 }
 
-static void look_up(struct weft__job *job)
+static void look_up(struct weft_job *job)
 {
     struct ring__lookup *lookup = weft__container(job, struct ring__lookup, job);
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -140,7 +140,7 @@ static void look_up(struct weft__job *job)
     lookup->next = lookup->list;
 }
 
-static void looked_up(struct weft__job *job)
+static void looked_up(struct weft_job *job)
 {
     struct ring__lookup *lookup = weft__container(job, struct ring__lookup, job);
 
@@ -150,7 +150,7 @@ static void looked_up(struct weft__job *job)
 }
 
 /* The runtime has ended. A promise that still waits has gone with it, and lets go by not being there. */
-static void runtime_ended(struct weft__job *job)
+static void runtime_ended(struct weft_job *job)
 {
     struct ring__lookup *lookup = weft__container(job, struct ring__lookup, job);
     bool has_owner = lookup->found != NULL;
@@ -193,7 +193,7 @@ struct ring__lookup *ring__lookup_start(struct weft_runtime *rt, const char *hos
         return lookup;
     }
     lookup->numeric_len = 0;
-    lookup->job = (struct weft__job){.run = look_up, .done = looked_up, .drop = runtime_ended};
+    lookup->job = (struct weft_job){.run = look_up, .done = looked_up, .drop = runtime_ended};
     atomic_store(&lookup->holders, 2);
     *started = weft__offload(rt, &lookup->job, WEFT__JOB_LOOKUP);
     if (*started < 0) {

@@ -261,6 +261,9 @@ void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
  * have been on closes it so: the engine forgets what it knows of it. */
 int ring__close(struct weft_runtime *rt, int fd);
 
+/* The same for who closes it in another way, right after this. */
+void ring__forget(struct weft_runtime *rt, int fd);
+
 /* close(2), with its result. */
 int ring__close_now(int fd);
 
