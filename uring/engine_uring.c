@@ -41,6 +41,22 @@
 #define IORING_ASYNC_CANCEL_ALL (1U << 0)
 #define IORING_ASYNC_CANCEL_ANY (1U << 2)
 #endif
+#ifndef IORING_CQE_F_NOTIF
+#define IORING_CQE_F_NOTIF (1U << 3)
+#endif
+/* These are enumerators where they are known. */
+#define IORING_OP_FSETXATTR  41
+#define IORING_OP_SETXATTR   42
+#define IORING_OP_FGETXATTR  43
+#define IORING_OP_GETXATTR   44
+#define IORING_OP_SOCKET     45
+#define IORING_OP_SEND_ZC    47
+#define IORING_OP_WAITID     50
+#define IORING_OP_FUTEX_WAIT 51
+#define IORING_OP_FUTEX_WAKE 52
+#define IORING_OP_FTRUNCATE  55
+#define IORING_OP_BIND       56
+#define IORING_OP_LISTEN     57
 
 #define SQ_ENTRIES   256u
 #define CQ_ENTRIES   4096u
@@ -65,6 +81,7 @@ struct uring {
     bool cancel_any;      /* one request for the end of everything is due */
     bool has_cancel_any;  /* the kernel has shown no lack of it */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
+    uint8_t opcodes[RING__ROWS];
 
     const struct io_uring_cqe *cqes;
     unsigned cq_mask;
@@ -87,6 +104,11 @@ struct uring {
     struct io_uring ring;
     struct weft_options options;
 };
+
+/* uring.opcodes: what the kernel does not know, or what is not done by an entry's five usual fields,
+ * is marked. */
+enum { OPCODE_MARK = 0x80, OPCODE_NONE = 0xff };
+#define IORING_OP_NONE OPCODE_NONE
 
 static const uint8_t opcodes[RING__ROWS] = {
 #define OPERATION(name, opcode, ...) [RING__ROW_##name] = IORING_OP_##opcode,
@@ -159,6 +181,35 @@ static inline uint32_t poll_mask(uint32_t events)
     return events;
 }
 
+/* What few operations need. */
+static void fill_rest(const struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    sqe->opcode &= (uint8_t)~OPCODE_MARK;
+    if (ring__rows[op->row].traits & RING__WIDE) {
+        sqe->addr3 = op->more[0];
+        sqe->file_index = (uint32_t)op->more[1];
+    }
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    if (op->row == RING__ROW_poll)
+        sqe->poll32_events = poll_mask(op->how);
+    if (op->row == RING__ROW_sendto) /* 16 bits there */
+        sqe->file_index <<= 16;
+#endif
+}
+
+/* The poll that stands in for an operation until its descriptor is ready. */
+static void fill_poll(struct uring *u, const struct ring_op *op)
+{
+    uint32_t events = (uint16_t)ring__rows[op->row].ready;
+    int fd = op->fd;
+
+    if (op->row >= RING__TWO_FDS) {
+        events = op->state & RING__SECOND ? POLLIN : POLLOUT;
+        fd = op->state & RING__SECOND ? ring__second_fd(op) : op->fd;
+    }
+    fill_sqe(u, IORING_OP_POLL_ADD, fd, 0, 0, 0, poll_mask(events), (uintptr_t)op);
+}
+
 /* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
 #define RING__FAULTED 32
 
@@ -180,19 +231,17 @@ static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe
 
 static inline void fill(struct uring *u, struct ring_op *op)
 {
+    uint8_t opcode = u->opcodes[op->row];
     struct io_uring_sqe *sqe;
 
     u->submitted++;
     if (weft__unlikely(op->state & RING__POLLING)) {
-        fill_sqe(u, IORING_OP_POLL_ADD, op->fd, 0, 0, 0,
-                 poll_mask((uint16_t)ring__rows[op->row].ready), (uintptr_t)op);
+        fill_poll(u, op);
         return;
     }
-    sqe = fill_sqe(u, opcodes[op->row], op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    if (op->row == RING__ROW_poll)
-        sqe->poll32_events = poll_mask(op->how);
-#endif
+    sqe = fill_sqe(u, opcode, op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
+    if (weft__unlikely(opcode & OPCODE_MARK))
+        fill_rest(op, sqe);
     if (weft__unlikely(u->faulty))
         fill_faulty(u, op, sqe);
 }
@@ -329,6 +378,39 @@ static void queue(struct uring *u, struct ring_op *op)
 
 static void uring_cancel(struct weft__engine *engine, struct ring_op *op);
 
+/* Zero copy where it cannot be had: of this kernel, of this socket, or of the memory that may be
+ * locked. */
+static bool is_copied_instead(struct ring_op *op, int res)
+{
+    if (op->row != RING__ROW_send_zc ||
+        (res != -EOPNOTSUPP && res != -EINVAL && res != -ENOMEM && res != -ENOBUFS))
+        return false;
+    op->row = RING__ROW_send;
+    return true;
+}
+
+/* Whether an operation on two descriptors waits for one of them: for each in turn, as the result
+ * doesn't tell which one is not ready. */
+static bool is_either_awaited(struct ring_op *op, int res)
+{
+    if (op->row < RING__TWO_FDS || res != -EAGAIN || op->how & SPLICE_F_NONBLOCK)
+        return false;
+    op->state ^= RING__SECOND;
+    return true;
+}
+
+/* Makes a new attempt, or the first one of the same thing by other means. A request for its end that
+ * has met the last one comes after it: what the operation can do at once it does. */
+static void attempt_again(struct uring *u, struct ring_op *op)
+{
+    bool cancelling = op->state & RING__CANCELLING;
+
+    op->state = RING__REPEATED | (op->state & RING__SECOND);
+    queue(u, op);
+    if (cancelling)
+        uring_cancel(&u->io.base, op);
+}
+
 /* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
  * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
  * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
@@ -336,16 +418,13 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int res)
 {
     const struct ring__row_info *row = &ring__rows[op->row];
 
-    if (op->state & RING__POLLING && res >= 0) {
-        bool cancelling = op->state & RING__CANCELLING;
-
-        op->state = RING__REPEATED;
-        queue(u, op);
-        if (cancelling) /* the request met the poll; what the operation can do at once it does */
-            uring_cancel(&u->io.base, op);
+    if ((op->state & RING__POLLING && res >= 0) || is_copied_instead(op, res)) {
+        attempt_again(u, op);
         return true;
     } else if (op->state & RING__CANCELLING) {
         return false;
+    } else if (is_either_awaited(op, res)) {
+        op->state |= RING__POLLING;
     } else if (res == -EAGAIN && row->ready != 0) {
         if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
             (row->traits & RING__ONCE && op->state & RING__REPEATED))
@@ -361,7 +440,7 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int res)
 
 static inline void complete(struct uring *u, struct ring_op *op, int res)
 {
-    int fd = op->fd;
+    int fd = op->fd, second_fd = ring__second_fd(op);
 
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
@@ -381,7 +460,18 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
     ring__end(&u->io, op);
     op->done(op, res, 0);
     weft__forget_locals(weft__rt);
-    ring__reported(&u->io, fd);
+    ring__reported(&u->io, fd, second_fd);
+}
+
+/* Zero copy has two completions: its result, and later, if the first says so, word that the kernel
+ * has let go of the bytes. True for the first of two; for the second `res` becomes the result. */
+static bool is_first_of_two(struct ring_op *op, int *res, uint32_t flags)
+{
+    if (flags & IORING_CQE_F_MORE)
+        op->more[2] = (uint32_t)*res;
+    else
+        *res = (int)(uint32_t)op->more[2];
+    return flags & IORING_CQE_F_MORE;
 }
 
 static void complete_internal(struct uring *u, unsigned tag, int res)
@@ -405,12 +495,18 @@ static unsigned reap(struct uring *u)
     while (head != tail) {
         const struct io_uring_cqe *cqe = &u->cqes[head & u->cq_mask];
         uint64_t user_data = cqe->user_data;
+        uint32_t flags = cqe->flags;
         int res = cqe->res;
 
         /* before the report, which may enter the kernel to make room for submissions */
         __atomic_store_n(u->cq_khead, ++head, __ATOMIC_RELEASE);
         if (weft__likely((user_data & TAG_MASK) == TAG_OP)) {
-            complete(u, (struct ring_op *)(uintptr_t)user_data, res);
+            struct ring_op *op = (struct ring_op *)(uintptr_t)user_data;
+
+            if (weft__unlikely(flags & (IORING_CQE_F_MORE | IORING_CQE_F_NOTIF)) &&
+                is_first_of_two(op, &res, flags))
+                continue;
+            complete(u, op, res);
             reported++;
         } else {
             complete_internal(u, user_data & TAG_MASK, res);
@@ -480,7 +576,7 @@ static void uring_cancel_all(struct weft__engine *engine)
     u->io.ended = true;
     if (!*u->alive)
         return;
-    for (unsigned i = 0; i <= u->io.bucket_mask; i++) {
+    for (unsigned i = 0; i <= u->io.bucket_mask + 1; i++) {
         for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
             if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
                 op->state |= RING__CANCEL_HELD;
@@ -768,6 +864,31 @@ static void take_rings(struct uring *u)
     }
 }
 
+bool ring__refused_rows[RING__ROWS];
+
+/* Which rows the kernel does. */
+static void probe_opcodes(struct uring *u)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
+
+    for (int row = 0; row < RING__ROWS; row++) {
+        uint8_t opcode = opcodes[row];
+        bool marked = ring__rows[row].traits & (RING__WIDE | RING__LONG);
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        marked |= row == RING__ROW_poll;
+#endif
+        /* those of 5.11, where it doesn't tell */
+        if (opcode == OPCODE_NONE || ring__refused_rows[row] ||
+            (probe != NULL ? !io_uring_opcode_supported(probe, opcode)
+                           : opcode > IORING_OP_UNLINKAT))
+            u->opcodes[row] = OPCODE_NONE;
+        else
+            u->opcodes[row] = marked ? opcode | OPCODE_MARK : opcode;
+    }
+    io_uring_free_probe(probe);
+}
+
 static int uring_create(struct weft__engine **engine, const struct weft_options *options, char *why,
                         size_t why_size)
 {
@@ -816,6 +937,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
         goto no_ring;
     }
     take_rings(u);
+    probe_opcodes(u);
     *engine = &u->io.base;
     return 0;
 

@@ -109,6 +109,25 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
 #define RAW_OPERATION(...) /* close has a form of its own, below */
 #include "operations.def"
 
+int fiber_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
+                   socklen_t *addrlen, weft_time deadline)
+{
+    struct iovec piece = {buf, len};
+    struct msghdr message = {.msg_name = addr, .msg_iov = &piece, .msg_iovlen = 1};
+    int rc = enter_wait(weft__rt);
+
+    if (rc < 0)
+        return rc;
+    if ((buf == NULL && len > 0) || (addr != NULL && addrlen == NULL))
+        return -EFAULT;
+    if (addr != NULL)
+        message.msg_namelen = *addrlen;
+    rc = fiber_recvmsg(fd, &message, flags, deadline);
+    if (rc >= 0 && addrlen != NULL)
+        *addrlen = message.msg_namelen;
+    return rc;
+}
+
 /* ---- exactly so many bytes ---- */
 
 /* Repeats an operation until `len` bytes are moved: piece() does one for the rest. */
@@ -154,6 +173,45 @@ int fiber_recv_all(int fd, void *buf, size_t len, int flags, size_t *done, weft_
 int fiber_send_all(int fd, const void *buf, size_t len, int flags, size_t *done, weft_time deadline)
 {
     ALL(done, len, fiber_send(fd, (const char *)buf + moved, len - moved, flags, deadline));
+}
+
+/* ---- a file through a pipe ---- */
+
+/* Sends from an explicit offset: what is in the pipe when it ends early has not left the file. */
+static int send_through(const int pipe[2], int out, int in, int64_t offset, size_t len,
+                        size_t *moved, weft_time deadline)
+{
+    while (*moved < len) {
+        int rc, filled = fiber_splice(in, offset + (int64_t)*moved, pipe[1], -1, len - *moved, 0,
+                                      deadline);
+
+        if (filled <= 0)
+            return filled == 0 && len != SIZE_MAX ? -ENODATA : filled;
+        for (; filled > 0; filled -= rc) {
+            rc = fiber_splice(pipe[0], -1, out, -1, (size_t)filled, 0, deadline);
+            if (rc <= 0)
+                return rc == 0 ? -EIO : rc;
+            *moved += (size_t)rc;
+        }
+    }
+    return 0;
+}
+
+int fiber_sendfile(int out, int in, int64_t offset, size_t len, size_t *done, weft_time deadline)
+{
+    size_t moved = 0;
+    int64_t from = offset;
+    int pipe[2], rc = enter_wait(weft__rt);
+
+    if (rc == 0)
+        rc = ring__sendfile_begin(in, len, &from, pipe);
+    if (rc == 0) {
+        rc = send_through(pipe, out, in, from, len, &moved, deadline);
+        ring__sendfile_end(in, offset, from + (int64_t)moved, pipe);
+    }
+    if (done != NULL)
+        *done = moved;
+    return rc;
 }
 
 /* ---- close ---- */

@@ -15,27 +15,42 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/futex.h>
+#include <linux/openat2.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 /* ---- the table, as types ---- */
 
-enum ring__traits { RING__ON_FD = 1, RING__MAKES_FD = 2, RING__MSG = 4, RING__ONCE = 8 };
+enum ring__traits {
+    RING__ON_FD = 1,
+    RING__MAKES_FD = 2,
+    RING__MSG = 4,
+    RING__ONCE = 8,
+    RING__WIDE = 32,
+    RING__LONG = 64,
+    RING__MAKES_PAIR = 128,
+    RING__TAKES_FDS = 256,
+
+    RING__MAKES = RING__MAKES_FD | RING__MAKES_PAIR | RING__TAKES_FDS,
+};
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
 enum ring__row {
 #define OPERATION(name, ...) RING__ROW_##name,
 #include "operations.def"
-    RING__ROWS
+    RING__ROWS,
+    RING__TWO_FDS = RING__ROW_splice, /* from here on there are two, see ring__second_fd */
 };
 
 struct ring__row_info {
     const char *name;
     short ready;
-    uint8_t traits;
+    uint16_t traits;
 };
 extern const struct ring__row_info ring__rows[RING__ROWS];
 
@@ -46,6 +61,7 @@ enum {
     RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
     RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
     RING__REPEATED = 16,
+    RING__SECOND = 64, /* the poll is for the second descriptor */
 };
 
 /* ---- preparing: fills in everything but `done` ---- */
@@ -60,20 +76,66 @@ static inline uint32_t ring__length(size_t len)
     return len < INT_MAX ? (uint32_t)len : INT_MAX;
 }
 
-#define OPERATION(name, opcode, ready, traits, parameters, arguments, valid, fd_, addr_, off_, \
-                  len_, how_)                                                                  \
-    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters)          \
-    {                                                                                          \
-        if (weft__unlikely(!(valid)))                                                          \
-            return -EFAULT;                                                                    \
-        op->addr = addr_;                                                                      \
-        op->off = off_;                                                                        \
-        op->fd = fd_;                                                                          \
-        op->len = len_;                                                                        \
-        op->how = how_;                                                                        \
-        op->row = RING__ROW_##name;                                                            \
-        return 0;                                                                              \
+/* Its place in the entry has 16 bits; no address is nearly so long. */
+static inline uint32_t ring__address_length(socklen_t len)
+{
+    return len < UINT16_MAX ? len : UINT16_MAX;
+}
+
+/* For what is not a transfer, and so must not be cut: the part that fits the entry. */
+static inline uint32_t ring__long(struct ring_op *op, uint64_t len)
+{
+    op->more[0] = len;
+    return (uint32_t)len;
+}
+
+/* The struct open_how of openat2, in the operation itself. */
+static inline uint64_t ring__how(struct ring_op *op, uint64_t flags, uint64_t mode,
+                                 uint64_t resolve)
+{
+    _Static_assert(sizeof(struct open_how) == sizeof op->more, "it has just the room");
+    op->more[0] = flags | O_CLOEXEC;
+    op->more[1] = mode;
+    op->more[2] = resolve;
+    return RING__PTR(op->more);
+}
+
+/* Whether open(2) would use a mode: openat2 refuses one that is not used. */
+static inline bool ring__creates(int flags)
+{
+    return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+/* FUTEX2_SIZE_U32, FUTEX2_PRIVATE */
+static inline int ring__futex_flags(bool shared)
+{
+    return shared ? 2 : 2 | 128;
+}
+
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...)            \
+    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters) \
+    {                                                                                 \
+        RING__PREPARE(name, __VA_ARGS__)                                              \
+        return 0;                                                                     \
     }
+#define WIDE_OPERATION(name, opcode, ready, traits, parameters, arguments, valid, fd_, addr_, \
+                       off_, len_, how_, addr3_, extra_)                                      \
+    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters)         \
+    {                                                                                         \
+        RING__PREPARE(name, valid, fd_, addr_, off_, len_, how_)                              \
+        op->more[0] = addr3_;                                                                 \
+        op->more[1] = extra_;                                                                 \
+        return 0;                                                                             \
+    }
+#define RING__PREPARE(name, valid, fd_, addr_, off_, len_, how_) \
+    if (weft__unlikely(!(valid)))                                \
+        return -EFAULT;                                          \
+    op->addr = addr_;                                            \
+    op->off = off_;                                              \
+    op->fd = fd_;                                                \
+    op->len = len_;                                              \
+    op->how = how_;                                              \
+    op->row = RING__ROW_##name;
 #include "operations.def"
 
 /* ---- what an engine that does I/O begins with ---- */
@@ -102,10 +164,25 @@ static inline struct ring_op **ring__bucket(const struct ring__engine *engine, i
     return &engine->buckets[(unsigned)fd & engine->bucket_mask];
 }
 
+/* Operations on two descriptors are in a bucket of their own, the last. */
+static inline struct ring_op **ring__bucket_of(const struct ring__engine *engine,
+                                               const struct ring_op *op)
+{
+    return weft__unlikely(op->row >= RING__TWO_FDS) ? &engine->buckets[engine->bucket_mask + 1]
+                                                    : ring__bucket(engine, op->fd);
+}
+
+/* The other descriptor of an operation that has two; else -1. */
+static inline int ring__second_fd(const struct ring_op *op)
+{
+    return weft__unlikely(op->row >= RING__TWO_FDS) ? (int)op->more[1] : -1;
+}
+
 /* Operations that don't wait on a descriptor are never looked for by one. */
 static inline bool ring__is_on(const struct ring_op *op, int fd)
 {
-    return op->fd == fd && ring__rows[op->row].traits & RING__ON_FD;
+    return (op->fd == fd || (op->row >= RING__TWO_FDS && ring__second_fd(op) == fd)) &&
+           ring__rows[op->row].traits & RING__ON_FD;
 }
 
 bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *op);
@@ -113,7 +190,7 @@ bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *o
 /* Into flight, and out of it. An engine calls these from submit(), and before it calls `done`. */
 static inline void ring__begin(struct ring__engine *engine, struct ring_op *op)
 {
-    struct ring_op **link = ring__bucket(engine, op->fd);
+    struct ring_op **link = ring__bucket_of(engine, op);
 
     op->state = 0;
     op->same = *link;
@@ -135,10 +212,13 @@ static inline void ring__end(struct ring__engine *engine, struct ring_op *op)
 /* After an operation on `fd` has been reported: tells who waits to close it. */
 void ring__reported_slow(struct ring__engine *engine, int fd);
 
-static inline void ring__reported(struct ring__engine *engine, int fd)
+static inline void ring__reported(struct ring__engine *engine, int fd, int second_fd)
 {
-    if (weft__unlikely(engine->closing != NULL))
+    if (weft__unlikely(engine->closing != NULL)) {
         ring__reported_slow(engine, fd);
+        if (second_fd >= 0)
+            ring__reported_slow(engine, second_fd);
+    }
 }
 
 /* ---- what the front ends call ---- */
@@ -174,6 +254,16 @@ void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
 
 /* close(2), with its result. */
 int ring__close_now(int fd);
+
+/* Closes the descriptors that an operation has made, its result was `res`, if nobody will. True if
+ * it made any. */
+bool ring__discard(const struct ring_op *op, int res);
+
+/* A file on its way to a socket goes through a pipe. begin() makes it; `offset` -1 becomes the file's
+ * position. Returns 0, or a negative errno: -ESPIPE, -EBADF, -EINVAL, -EMFILE, -ENFILE. end() closes
+ * it; if `offset`, as the caller gave it, is -1, the file's position becomes `end`. */
+int ring__sendfile_begin(int in, size_t len, int64_t *offset, int pipe[2]);
+void ring__sendfile_end(int in, int64_t offset, int64_t end, const int pipe[2]);
 
 /* Whether the time to try has passed. */
 static inline bool ring__is_late(weft_time deadline)
@@ -246,5 +336,8 @@ struct ring__faults *ring__faults(struct weft_runtime *rt);
 
 /* Set-up flags that the kernel is made not to know. */
 extern unsigned ring__refused_flags;
+
+/* Operations whose opcode the kernel is made not to know. */
+extern bool ring__refused_rows[RING__ROWS];
 
 #endif
