@@ -68,6 +68,18 @@ static void make_pool(void)
     pthread_atfork(NULL, NULL, reset_pool);
 }
 
+/* Takes a job off its queue. Locked. */
+static void unqueue(struct queue *queue, struct weft__job *job)
+{
+    *job->link = job->next;
+    if (job->next != NULL)
+        job->next->link = job->link;
+    else
+        queue->tail = job->link;
+    job->link = NULL;
+    queue->queued--;
+}
+
 /* The first job that may run now, off its queue; NULL: none. Locked. */
 static struct weft__job *take_job(void)
 {
@@ -76,10 +88,7 @@ static struct weft__job *take_job(void)
         struct weft__job *job = queue->head;
 
         if (job != NULL && queue->running < queue->limit) {
-            queue->head = job->next;
-            if (queue->head == NULL)
-                queue->tail = &queue->head;
-            queue->queued--;
+            unqueue(queue, job);
             queue->running++;
             return job;
         }
@@ -202,6 +211,7 @@ int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job
     job->next = NULL;
     job->inbox = weft_inbox_ref();
     pthread_mutex_lock(&pool.lock);
+    job->link = queue->tail;
     *queue->tail = job;
     queue->tail = &job->next;
     queue->queued++;
@@ -211,13 +221,27 @@ int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job
         rc = 0; /* one of those there are will come to it */
     if (rc == 0) {
         pthread_cond_signal(&pool.work);
-    } else { /* no thread, so nobody has taken anything: it is the only job */
-        reset_queue(queue);
+    } else {
+        unqueue(queue, job); /* nobody has taken it: there is no thread */
     }
     pthread_mutex_unlock(&pool.lock);
     if (rc < 0)
         weft_inbox_unref(job->inbox);
     return rc;
+}
+
+bool weft__offload_withdraw(struct weft__job *job)
+{
+    bool is_queued;
+
+    pthread_mutex_lock(&pool.lock);
+    is_queued = job->link != NULL;
+    if (is_queued)
+        unqueue(&pool.queues[job->kind], job);
+    pthread_mutex_unlock(&pool.lock);
+    if (is_queued)
+        weft_inbox_unref(job->inbox);
+    return is_queued;
 }
 
 /* Threads in a job. Locked. */

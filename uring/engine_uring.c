@@ -2,7 +2,8 @@
  *
  * One io_uring_enter a turn hands over what was queued, runs the kernel's deferred work, and, only
  * if there is nothing else to do, waits. Invariants:
- *   - An operation is in one place: the pending list (no room), the submission queue, or the kernel.
+ *   - An operation is in one place: the pending list (no room), the submission queue, or the kernel;
+ *     or, as long as plain system calls do it, the plain list, the pool, or in a poll in the kernel.
  *     What is in flight is counted by operation, never inferred from what entering returns: a call
  *     may submit part of the queue, or all of it and still fail.
  *   - The queues are FIFO: pending operations go before later ones. A request for an operation's end
@@ -93,13 +94,13 @@ struct uring {
     /* FIFO of operations without room, and of operations whose end is to be asked for */
     struct ring_op *pending, **pending_tail;
     struct ring_op *cancels, **cancels_tail;
+    struct ring_op *plain, **plain_tail; /* to be attempted by plain system calls */
 
     atomic_uint woken;     /* a wake() that no turn has seen */
     atomic_uint need_wake; /* the engine waits, or is about to */
     int wake_fd;
     uint64_t wake_value;
 
-    uint64_t enters, submitted, completed;
     struct ring__faults faults;
     struct io_uring ring;
     struct weft_options options;
@@ -118,25 +119,6 @@ static const uint8_t opcodes[RING__ROWS] = {
 static inline struct uring *self(struct weft__engine *engine)
 {
     return (struct uring *)(void *)engine;
-}
-
-/* ---- lists through ring_op.next ---- */
-
-static void append(struct ring_op ***tail, struct ring_op *op)
-{
-    op->next = NULL;
-    op->next_link = *tail;
-    **tail = op;
-    *tail = &op->next;
-}
-
-static void take_out(struct ring_op ***tail, struct ring_op *op)
-{
-    *op->next_link = op->next;
-    if (op->next != NULL)
-        op->next->next_link = op->next_link;
-    else
-        *tail = op->next_link;
 }
 
 /* ---- filling submission entries ---- */
@@ -200,14 +182,11 @@ static void fill_rest(const struct ring_op *op, struct io_uring_sqe *sqe)
 /* The poll that stands in for an operation until its descriptor is ready. */
 static void fill_poll(struct uring *u, const struct ring_op *op)
 {
-    uint32_t events = (uint16_t)ring__rows[op->row].ready;
-    int fd = op->fd;
+    short events;
+    int fd;
 
-    if (op->row >= RING__TWO_FDS) {
-        events = op->state & RING__SECOND ? POLLIN : POLLOUT;
-        fd = op->state & RING__SECOND ? ring__second_fd(op) : op->fd;
-    }
-    fill_sqe(u, IORING_OP_POLL_ADD, fd, 0, 0, 0, poll_mask(events), (uintptr_t)op);
+    ring__awaited(op, &fd, &events);
+    fill_sqe(u, IORING_OP_POLL_ADD, fd, 0, 0, 0, poll_mask((uint16_t)events), (uintptr_t)op);
 }
 
 /* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
@@ -234,7 +213,7 @@ static inline void fill(struct uring *u, struct ring_op *op)
     uint8_t opcode = u->opcodes[op->row];
     struct io_uring_sqe *sqe;
 
-    u->submitted++;
+    u->io.submitted++;
     if (weft__unlikely(op->state & RING__POLLING)) {
         fill_poll(u, op);
         return;
@@ -264,12 +243,12 @@ static void feed(struct uring *u)
     while (u->pending != NULL && has_room(u)) {
         struct ring_op *op = u->pending;
 
-        take_out(&u->pending_tail, op);
+        ring__remove(&u->pending_tail, op);
         op->state &= (uint8_t)~RING__HELD;
         fill(u, op);
         if (op->state & RING__CANCELLING) {
             op->state |= RING__CANCEL_HELD;
-            append(&u->cancels_tail, op);
+            ring__append(&u->cancels_tail, op);
         }
     }
     if (u->cancel_any && has_room(u)) {
@@ -282,7 +261,7 @@ static void feed(struct uring *u)
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
-        take_out(&u->cancels_tail, op);
+        ring__remove(&u->cancels_tail, op);
         op->state &= (uint8_t)~RING__CANCEL_HELD;
         fill_cancel(u, op);
     }
@@ -306,7 +285,7 @@ static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned fl
     struct io_uring_getevents_arg arg = {0};
     int rc;
 
-    u->enters++;
+    u->io.enters++;
     if (weft__unlikely(u->faulty) && u->faults.enter > 0) {
         u->faults.enter--;
         return u->faults.enter_error;
@@ -366,13 +345,31 @@ static int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
 
 /* ---- completions ---- */
 
+/* Whether plain system calls must do it: there is no opcode, or an entry's length is too short. */
+static inline bool is_plain(const struct uring *u, const struct ring_op *op)
+{
+    uint8_t opcode = u->opcodes[op->row];
+
+    return weft__unlikely(opcode & OPCODE_MARK) &&
+           (opcode == OPCODE_NONE ||
+            (ring__rows[op->row].traits & RING__LONG && op->more[0] > UINT32_MAX));
+}
+
+static void queue_plain(struct uring *u, struct ring_op *op)
+{
+    op->state |= RING__HELD;
+    ring__append(&u->plain_tail, op);
+}
+
 static void queue(struct uring *u, struct ring_op *op)
 {
-    if (u->pending == NULL && has_room(u)) {
+    if (is_plain(u, op) && !(op->state & RING__POLLING))
+        queue_plain(u, op);
+    else if (u->pending == NULL && has_room(u)) {
         fill(u, op);
     } else {
         op->state |= RING__HELD;
-        append(&u->pending_tail, op);
+        ring__append(&u->pending_tail, op);
     }
 }
 
@@ -389,48 +386,55 @@ static bool is_copied_instead(struct ring_op *op, int res)
     return true;
 }
 
-/* Whether an operation on two descriptors waits for one of them: for each in turn, as the result
- * doesn't tell which one is not ready. */
-static bool is_either_awaited(struct ring_op *op, int res)
-{
-    if (op->row < RING__TWO_FDS || res != -EAGAIN || op->how & SPLICE_F_NONBLOCK)
-        return false;
-    op->state ^= RING__SECOND;
-    return true;
-}
-
 /* Makes a new attempt, or the first one of the same thing by other means. A request for its end that
  * has met the last one comes after it: what the operation can do at once it does. */
 static void attempt_again(struct uring *u, struct ring_op *op)
 {
     bool cancelling = op->state & RING__CANCELLING;
 
-    op->state = RING__REPEATED | (op->state & RING__SECOND);
+    op->state = RING__REPEATED | (op->state & (RING__SECOND | RING__CONNECTING));
     queue(u, op);
     if (cancelling)
         uring_cancel(&u->io.base, op);
 }
 
+/* A kernel before 6.2 sends to no address. If that is what EINVAL means, plain system calls do. */
+static int send_plainly(struct uring *u, const struct ring_op *op)
+{
+    int res = ring__attempt(op, false);
+
+    if (res != -EINVAL)
+        u->opcodes[op->row] = OPCODE_NONE;
+    return res;
+}
+
 /* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
  * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
  * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
-static bool is_repeated(struct uring *u, struct ring_op *op, int res)
+static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
 {
-    const struct ring__row_info *row = &ring__rows[op->row];
+    int rc;
 
-    if ((op->state & RING__POLLING && res >= 0) || is_copied_instead(op, res)) {
+    if ((op->state & RING__POLLING && *res >= 0) || is_copied_instead(op, *res)) {
         attempt_again(u, op);
         return true;
-    } else if (op->state & RING__CANCELLING) {
+    }
+    if (weft__unlikely(*res == -EINVAL && op->row == RING__ROW_sendto && !is_plain(u, op)))
+        *res = send_plainly(u, op);
+    if (*res >= 0 || op->state & RING__CANCELLING)
         return false;
-    } else if (is_either_awaited(op, res)) {
-        op->state |= RING__POLLING;
-    } else if (res == -EAGAIN && row->ready != 0) {
-        if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
-            (row->traits & RING__ONCE && op->state & RING__REPEATED))
+    if (*res == -EINPROGRESS && is_plain(u, op)) {
+        op->state |= RING__POLLING | RING__CONNECTING;
+    } else if (*res == -EAGAIN && ring__may_wait(op)) {
+        if (ring__rows[op->row].traits & RING__ONCE && op->state & RING__REPEATED)
             return false;
+        rc = ring__await(op);
+        if (rc < 0) {
+            *res = rc;
+            return false;
+        }
         op->state |= RING__POLLING;
-    } else if (res != -EINTR) {
+    } else if (*res != -EINTR) {
         return false;
     }
     op->state |= RING__REPEATED;
@@ -440,27 +444,21 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int res)
 
 static inline void complete(struct uring *u, struct ring_op *op, int res)
 {
-    int fd = op->fd, second_fd = ring__second_fd(op);
-
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
             op->state &= (uint8_t)~RING__FAULTED;
             res = u->faults.result_error;
         }
         if (op->state & RING__CANCEL_HELD) {
-            take_out(&u->cancels_tail, op);
+            ring__remove(&u->cancels_tail, op);
             op->state &= (uint8_t)~RING__CANCEL_HELD;
         }
     }
-    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, res))
+    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
-    u->completed++;
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
-    ring__end(&u->io, op);
-    op->done(op, res, 0);
-    weft__forget_locals(weft__rt);
-    ring__reported(&u->io, fd, second_fd);
+    ring__finish(&u->io, op, res);
 }
 
 /* Zero copy has two completions: its result, and later, if the first says so, word that the kernel
@@ -472,6 +470,43 @@ static bool is_first_of_two(struct ring_op *op, int *res, uint32_t flags)
     else
         *res = (int)(uint32_t)op->more[2];
     return flags & IORING_CQE_F_MORE;
+}
+
+/* Goes on with what an attempt by plain system calls has come to; true if that is the result. */
+static bool go_on_plainly(struct uring *u, struct ring_op *op, int res)
+{
+    size_t before = u->io.completed;
+
+    if (res == RING__WOULD_BLOCK && !(op->state & RING__CANCELLING)) {
+        ring__offload(&u->io, op);
+        return false;
+    }
+    if (op->state & RING__CANCELLING &&
+        (res == RING__WOULD_BLOCK || res == -EINPROGRESS || (res == -EAGAIN && ring__may_wait(op))))
+        res = -ECANCELED;
+    complete(u, op, res);
+    return u->io.completed != before;
+}
+
+static void uring_attempted(struct ring__engine *engine, struct ring_op *op, int res)
+{
+    go_on_plainly(self(&engine->base), op, res);
+}
+
+/* Attempts what is on the plain list now. */
+static unsigned attempt_plain(struct uring *u)
+{
+    struct ring_op *next, *op = u->plain;
+    unsigned reported = 0;
+
+    u->plain = NULL;
+    u->plain_tail = &u->plain;
+    for (; op != NULL; op = next) {
+        next = op->next;
+        op->state &= (uint8_t)~RING__HELD;
+        reported += go_on_plainly(u, op, ring__attempt(op, false));
+    }
+    return reported;
 }
 
 static void complete_internal(struct uring *u, unsigned tag, int res)
@@ -541,6 +576,10 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
     if (weft__unlikely(u->io.closing != NULL) && ring__is_closing(&u->io, op))
         return -EBADF;
     ring__begin(&u->io, op);
+    if (weft__unlikely(is_plain(u, op))) {
+        queue_plain(u, op);
+        return 0;
+    }
     if (weft__likely(u->pending == NULL) && weft__likely(has_room(u))) {
         fill(u, op);
         return 0;
@@ -559,13 +598,18 @@ static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
     if (!*u->alive || op->state & RING__CANCELLING)
         return;
     op->state |= RING__CANCELLING;
+    if (op->state & RING__OFFLOADED) {
+        if (ring__offload_withdraw(&u->io, op))
+            queue_plain(u, op);
+        return;
+    }
     if (op->state & RING__HELD)
         return; /* follows when the operation is handed over: what it can do at once it does */
     if (u->cancels == NULL && has_room(u)) {
         fill_cancel(u, op);
     } else {
         op->state |= RING__CANCEL_HELD;
-        append(&u->cancels_tail, op);
+        ring__append(&u->cancels_tail, op);
     }
 }
 
@@ -578,9 +622,11 @@ static void uring_cancel_all(struct weft__engine *engine)
         return;
     for (unsigned i = 0; i <= u->io.bucket_mask + 1; i++) {
         for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
-            if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
+            if (op->state & RING__OFFLOADED) {
+                uring_cancel(engine, op);
+            } else if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
                 op->state |= RING__CANCEL_HELD;
-                append(&u->cancels_tail, op);
+                ring__append(&u->cancels_tail, op);
             }
             op->state |= RING__CANCELLING;
         }
@@ -595,7 +641,8 @@ static bool uring_quiet(struct weft__engine *engine)
     return u->sq_tail == u->sq_head &&
            *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
            !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
-           !is_waiting_for_room(u) && atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
+           !is_waiting_for_room(u) && u->plain == NULL &&
+           atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
 }
 
 static void uring_wake(struct weft__engine *engine)
@@ -632,12 +679,15 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
     if (weft__unlikely(!*u->alive))
         return refuse_fork(u);
     reported = reap(u);
+    if (weft__unlikely(u->plain != NULL))
+        reported += attempt_plain(u);
     for (;;) {
         unsigned head = u->sq_head;
         bool wait;
 
         feed(u);
-        wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u);
+        wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u) &&
+               u->plain == NULL;
         if (wait) {
             atomic_store(&u->need_wake, 1);
             wait = atomic_load(&u->woken) == 0;
@@ -679,9 +729,9 @@ static void uring_stats(const struct weft__engine *engine, struct weft_stats *st
 {
     const struct uring *u = (const struct uring *)(const void *)engine;
 
-    stats->enters += u->enters;
-    stats->submitted += u->submitted;
-    stats->completed += u->completed;
+    stats->enters += u->io.enters;
+    stats->submitted += u->io.submitted;
+    stats->completed += u->io.completed;
 }
 
 struct ring__faults *ring__faults(struct weft_runtime *rt)
@@ -905,6 +955,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;
     u->cancels_tail = &u->cancels;
+    u->plain_tail = &u->plain;
     u->has_cancel_any = true;
     u->wake_fd = -1;
     if (sq > cq) /* the kernel wants it so */
@@ -918,6 +969,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     rc = ring__engine_init(&u->io, cq);
     if (rc < 0)
         goto no_buckets;
+    u->io.attempted = uring_attempted;
     rc = u->wake_fd = eventfd(0, EFD_CLOEXEC);
     if (rc < 0) {
         rc = -errno;

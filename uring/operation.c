@@ -42,12 +42,15 @@ int ring__engine_init(struct ring__engine *engine, unsigned entries)
         return -ENOMEM;
     engine->bucket_mask = buckets - 1;
     engine->closing = NULL;
+    engine->attempted = NULL;
     engine->base.in_flight = 0;
+    ring__offload_init(engine);
     return 0;
 }
 
 void ring__engine_finish(struct ring__engine *engine)
 {
+    ring__offload_finish(engine);
     free(engine->buckets);
 }
 

@@ -10,6 +10,7 @@
 
 #include <weft/ring.h>
 
+#include "attempt.h"
 #include "runtime_internal.h"
 
 #include <errno.h>
@@ -30,6 +31,7 @@ enum ring__traits {
     RING__MAKES_FD = 2,
     RING__MSG = 4,
     RING__ONCE = 8,
+    RING__BLOCKS = 16,
     RING__WIDE = 32,
     RING__LONG = 64,
     RING__MAKES_PAIR = 128,
@@ -44,7 +46,8 @@ enum ring__row {
 #define OPERATION(name, ...) RING__ROW_##name,
 #include "operations.def"
     RING__ROWS,
-    RING__TWO_FDS = RING__ROW_splice, /* from here on there are two, see ring__second_fd */
+    RING__ODD = RING__ROW_waitid,     /* from here on see ring__finish */
+    RING__TWO_FDS = RING__ROW_splice, /* from here on see ring__second_fd */
 };
 
 struct ring__row_info {
@@ -61,7 +64,9 @@ enum {
     RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
     RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
     RING__REPEATED = 16,
-    RING__SECOND = 64, /* the poll is for the second descriptor */
+    RING__CONNECTING = 64, /* a connect: an attempt has begun it: the next one asks how it went */
+    RING__SECOND = 64,     /* one on two descriptors: the poll is for the second */
+    RING__OFFLOADED = 128, /* it is the pool's */
 };
 
 /* ---- preparing: fills in everything but `done` ---- */
@@ -138,6 +143,25 @@ static inline int ring__futex_flags(bool shared)
     op->row = RING__ROW_##name;
 #include "operations.def"
 
+/* ---- lists through ring_op.next ---- */
+
+static inline void ring__append(struct ring_op ***tail, struct ring_op *op)
+{
+    op->next = NULL;
+    op->next_link = *tail;
+    **tail = op;
+    *tail = &op->next;
+}
+
+static inline void ring__remove(struct ring_op ***tail, struct ring_op *op)
+{
+    *op->next_link = op->next;
+    if (op->next != NULL)
+        op->next->next_link = op->next_link;
+    else
+        *tail = op->next_link;
+}
+
 /* ---- what an engine that does I/O begins with ---- */
 
 /* A descriptor that is being closed: operations on it are refused, and `clear` is called, on the
@@ -154,6 +178,10 @@ struct ring__engine {
     unsigned bucket_mask;
     struct ring__closing *closing;
     bool ended; /* cancel_all was called: no new operations, and nobody takes results any more */
+    uint64_t enters, submitted, completed;
+    struct ring__offload offload;
+    /* What the pool's attempt has come to; NULL: ring__finish. */
+    void (*attempted)(struct ring__engine *engine, struct ring_op *op, int res);
 };
 
 int ring__engine_init(struct ring__engine *engine, unsigned entries); /* 0 or -ENOMEM */
@@ -219,6 +247,22 @@ static inline void ring__reported(struct ring__engine *engine, int fd, int secon
         if (second_fd >= 0)
             ring__reported_slow(engine, second_fd);
     }
+}
+
+/* An operation is over. Nothing of the engine may be in use that `done` could change. */
+static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res)
+{
+    int fd = op->fd, second_fd = -1;
+
+    if (weft__unlikely(op->row >= RING__ODD)) {
+        second_fd = ring__second_fd(op);
+        ring__attempts_over(op);
+    }
+    engine->completed++;
+    ring__end(engine, op);
+    op->done(op, res, 0);
+    weft__forget_locals(weft__rt);
+    ring__reported(engine, fd, second_fd);
 }
 
 /* ---- what the front ends call ---- */

@@ -238,7 +238,7 @@ FIBER_SUSPENDS WEFT_API int fiber_futex_wait(uint32_t *word, uint32_t value, boo
                                              weft_time deadline);
 
 /* Wakes up to `count` who wait at `word`, in this or in other ways. Returns how many. Since 0.1. */
-FIBER_SUSPENDS WEFT_API int fiber_futex_wake(uint32_t *word, int count, bool shared,
+FIBER_SUSPENDS WEFT_API int fiber_futex_wake(uint32_t *word, unsigned count, bool shared,
                                              weft_time deadline);
 
 /* Waits for a change of a child process, as waitid(2). which: P_PID, P_PIDFD, P_PGID or P_ALL; info:
@@ -438,7 +438,7 @@ promise_epoll_ctl(int epfd, int what, int fd, struct epoll_event *event, weft_ti
 /* Fulfilled with 0 when woken; with how many were woken. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_futex_wait(uint32_t *word, uint32_t value,
                                                            bool shared, weft_time deadline);
-WEFT_API WEFT_NODISCARD struct promise *promise_futex_wake(uint32_t *word, int count, bool shared,
+WEFT_API WEFT_NODISCARD struct promise *promise_futex_wake(uint32_t *word, unsigned count, bool shared,
                                                            weft_time deadline);
 
 /* Fulfilled with 0 when `info` is filled. Since 0.1. */

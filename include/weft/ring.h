@@ -255,7 +255,7 @@ WEFT_API WEFT_NODISCARD int ring_futex_wait(struct ring_op *op, uint32_t *word, 
                                             bool shared);
 
 /* Wakes up to `count` who wait at `word`. res: how many. Since 0.1. */
-WEFT_API WEFT_NODISCARD int ring_futex_wake(struct ring_op *op, uint32_t *word, int count,
+WEFT_API WEFT_NODISCARD int ring_futex_wake(struct ring_op *op, uint32_t *word, unsigned count,
                                             bool shared);
 
 /* Waits for a change of a child process, as waitid(2). which: P_PID, P_PIDFD, P_PGID or P_ALL; info:
