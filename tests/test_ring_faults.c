@@ -4,9 +4,10 @@
 
 #include <criterion/criterion.h>
 
+/* Faults are those of the ring: operations must go through it. */
 #define EACH_FAULT_TEST(body)                                         \
     EACH_IO_SETUP(setup)                                              \
-    {                                                                 \
+    if (!setup->is_plain) {                                           \
         cr_assert_eq(run_by_hand(setup, body), 0, "%s", setup->name); \
     }
 

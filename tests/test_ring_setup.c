@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-static const struct setup plain_uring = {"uring", "uring", 0, 0, 0};
+static const struct setup plain_uring = {"uring", "uring", 0, 0, 0, false};
 
 static void nop_body(void)
 {

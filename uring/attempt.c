@@ -533,7 +533,7 @@ static int do_tee(const struct ring_op *op, bool wait)
 static int do_epoll_ctl(const struct ring_op *op, bool wait)
 {
     (void)wait;
-    return result(epoll_ctl(op->fd, (int)op->how, (int)op->off, pointer(op->addr)));
+    return result(epoll_ctl(op->fd, (int)op->len, (int)op->off, pointer(op->addr)));
 }
 
 /* Only a blocked thread can wait for a futex, and nothing gets it out of that again. */

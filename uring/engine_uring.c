@@ -59,6 +59,8 @@
 #define IORING_OP_BIND       56
 #define IORING_OP_LISTEN     57
 
+#define ERESTARTSYS 512 /* the kernel's own; there are some more behind it */
+
 #define SQ_ENTRIES   256u
 #define CQ_ENTRIES   4096u
 #define SQ_FLOOR     8u         /* fewer entries than this are not worth having */
@@ -454,6 +456,8 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
             op->state &= (uint8_t)~RING__CANCEL_HELD;
         }
     }
+    if (weft__unlikely(res <= -ERESTARTSYS)) /* what splice, for one, has for a signal */
+        res = -EINTR;
     if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
     if (weft__unlikely(u->on_valgrind))
@@ -929,7 +933,7 @@ static void probe_opcodes(struct uring *u)
         marked |= row == RING__ROW_poll;
 #endif
         /* those of 5.11, where it doesn't tell */
-        if (opcode == OPCODE_NONE || ring__refused_rows[row] ||
+        if (opcode == OPCODE_NONE || (ring__refused_rows[row] && row != RING__ROW_poll) ||
             (probe != NULL ? !io_uring_opcode_supported(probe, opcode)
                            : opcode > IORING_OP_UNLINKAT))
             u->opcodes[row] = OPCODE_NONE;

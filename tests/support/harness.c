@@ -1,6 +1,8 @@
 /* harness.c: see harness.h. */
 #include "harness.h"
 
+#include "ring_internal.h"
+
 #include <string.h>
 
 #if defined(__has_include)
@@ -13,12 +15,13 @@
 #endif
 
 const struct setup setups[] = {
-    {"null", "null", 0, 0, 0},
-    {"uring", "uring", 0, 0, 0},
-    {"uring, plain flags", "uring", WEFT_RING_PLAIN, 0, 0},
-    {"uring, cooperative", "uring", WEFT_RING_COOP, 0, 0},
-    {"uring, 4 submissions", "uring", 0, 4, 0},
-    {"uring, 8 completions", "uring", 0, 4, 8},
+    {"null", "null", 0, 0, 0, false},
+    {"uring", "uring", 0, 0, 0, false},
+    {"uring, plain flags", "uring", WEFT_RING_PLAIN, 0, 0, false},
+    {"uring, cooperative", "uring", WEFT_RING_COOP, 0, 0, false},
+    {"uring, 4 submissions", "uring", 0, 4, 0, false},
+    {"uring, 8 completions", "uring", 0, 4, 8, false},
+    {"uring, without opcodes", "uring", 0, 0, 0, true},
 };
 const size_t setups_count = sizeof setups / sizeof setups[0];
 
@@ -41,6 +44,7 @@ struct weft_options setup_options(const struct setup *setup)
     struct weft_options options = WEFT_OPTIONS_INIT;
 
     reported[0] = '\0';
+    memset(ring__refused_rows, setup->is_plain, sizeof ring__refused_rows);
     options.engine = setup->engine;
     options.ring_flags = setup->flags;
     options.sq_entries = setup->sq_entries;

@@ -9,9 +9,11 @@ struct setup {
     const char *name;
     const char *engine;
     unsigned flags, sq_entries, cq_entries;
+    bool is_plain; /* the kernel is made to know no opcode for any operation */
 };
 
-/* Every engine, and the odd rings: plain flags, a tiny submission queue, a tiny completion queue. */
+/* Every engine, and the odd rings: plain flags, a tiny submission queue, a tiny completion queue, no
+ * opcodes. */
 extern const struct setup setups[];
 extern const size_t setups_count;
 
