@@ -133,7 +133,7 @@ static void repeat_body(void)
         faults->result = 1;
         cr_assert_eq(ring_recv(&keep(&op)->op, pair[0], buf, sizeof buf, 0), 0);
         ring_cancel(&op.op);
-        cr_assert_eq(result_of(&op), errors[i], "the end was asked for: no repetition");
+        cr_assert_eq(result_of(&op), -ECANCELED, "the end was asked for: no repetition");
 
         /* nothing there yet: it waits in a poll meanwhile, which can be canceled, too */
         faults->result = 1;

@@ -423,6 +423,8 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
     }
     if (weft__unlikely(*res == -EINVAL && op->row == RING__ROW_sendto && !is_plain(u, op)))
         *res = send_plainly(u, op);
+    if (op->state & RING__CANCELLING && (*res == -EINTR || (*res == -EAGAIN && ring__may_wait(op))))
+        *res = -ECANCELED;
     if (*res >= 0 || op->state & RING__CANCELLING)
         return false;
     if (*res == -EINPROGRESS && is_plain(u, op)) {
@@ -485,8 +487,7 @@ static bool go_on_plainly(struct uring *u, struct ring_op *op, int res)
         ring__offload(&u->io, op);
         return false;
     }
-    if (op->state & RING__CANCELLING &&
-        (res == RING__WOULD_BLOCK || res == -EINPROGRESS || (res == -EAGAIN && ring__may_wait(op))))
+    if (op->state & RING__CANCELLING && (res == RING__WOULD_BLOCK || res == -EINPROGRESS))
         res = -ECANCELED;
     complete(u, op, res);
     return u->io.completed != before;
