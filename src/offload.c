@@ -27,7 +27,8 @@ static struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work, gone;
     struct queue queues[WEFT__JOB_KINDS];
-    unsigned threads, idle, starting;
+    unsigned threads, idle, starting; /* of threads: those that have, or will soon have, time */
+    unsigned finishing;               /* ... once they have handed their job back */
     bool ending, has_retired;
     pthread_t retired;
     int pid; /* whose threads these are; after fork they are the parent's */
@@ -56,7 +57,7 @@ static void reset_pool(void)
         reset_queue(&pool.queues[i]);
     pool.queues[WEFT__JOB_WORK].limit = 16;
     pool.queues[WEFT__JOB_LOOKUP].limit = 4;
-    pool.threads = pool.idle = pool.starting = 0;
+    pool.threads = pool.idle = pool.starting = pool.finishing = 0;
     pool.ending = pool.has_retired = false;
     pool.pid = (int)getpid();
 }
@@ -104,12 +105,11 @@ static void run_done(struct weft_task *task)
     job->done(job);
 }
 
-/* Runs a job and hands it back; it may be freed by then. */
-static void run_job(struct weft__job *job)
+/* Hands a job back; it may be freed by then. */
+static void hand_back(struct weft__job *job)
 {
     struct weft_inbox *inbox = job->inbox;
 
-    job->run(job);
     job->task.run = run_done;
     if (weft_post(inbox, &job->task) < 0) {
         weft_inbox_unref(inbox);
@@ -158,9 +158,16 @@ static void *work(void *unused)
             break;
         kind = job->kind;
         pthread_mutex_unlock(&pool.lock);
-        run_job(job);
+        job->run(job);
+        /* from here on it is a thread for the next job: who learns of this one's end and hands the
+         * next one over at once shall not start another thread */
         pthread_mutex_lock(&pool.lock);
         pool.queues[kind].running--;
+        pool.finishing++;
+        pthread_mutex_unlock(&pool.lock);
+        hand_back(job);
+        pthread_mutex_lock(&pool.lock);
+        pool.finishing--;
     }
     retire();
     return NULL;
@@ -215,7 +222,7 @@ int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job
     *queue->tail = job;
     queue->tail = &job->next;
     queue->queued++;
-    if (runnable() > pool.idle + pool.starting) /* each of those has one of the others to do */
+    if (runnable() > pool.idle + pool.starting + pool.finishing) /* one for each of the others */
         rc = add_thread();
     if (rc < 0 && pool.threads > 0)
         rc = 0; /* one of those there are will come to it */

@@ -16,7 +16,7 @@
 #define ON_EACH_SETUP(body)                                           \
     EACH_IO_SETUP(setup)                                              \
     {                                                                 \
-        lacks_opcodes = setup->is_plain;                              \
+        lacks_opcodes = is_plain(setup);                              \
         cr_assert_eq(run_by_hand(setup, body), 0, "%s", setup->name); \
     }
 

@@ -17,7 +17,7 @@ static char byte_at(size_t i)
 /* A connection whose sender holds a lot and whose receiver holds little. */
 static void make_slow(void)
 {
-    const int much = 16 << 20, little = 4096;
+    const int much = 16 << 20, little = 1 << 17;
 
     make_tcp(tcp);
     setsockopt(tcp[0], SOL_SOCKET, SO_SNDBUF, &much, sizeof much);
@@ -28,7 +28,7 @@ static void make_slow(void)
  * its operation is over; reads slowly meanwhile. */
 static void poison_body(void)
 {
-    size_t sent = 0, received = 0, pieces = 0;
+    size_t sent = 0, received = 0, pieces = 0, good;
     struct kept send;
 
     make_slow();
@@ -57,8 +57,9 @@ static void poison_body(void)
         sent += (size_t)result_of(&send);
         pieces++;
     }
-    for (size_t i = 0; i < SIZE; i++)
-        cr_assert_eq(in[i], byte_at(i), "byte %zu of %zu pieces", i, pieces);
+    for (good = 0; good < SIZE && in[good] == byte_at(good); good++)
+        ;
+    cr_assert_eq(good, SIZE, "byte %zu, of %zu pieces", good, pieces);
     close_pair(tcp);
 }
 
@@ -108,7 +109,7 @@ Test(io_zero_copy, a_cancel_does_not_give_it_back)
 {
     EACH_IO_SETUP(setup)
     {
-        is_copied = setup->is_plain;
+        is_copied = is_plain(setup);
         cr_assert_eq(run_by_hand(setup, held_body), 0, "%s", setup->name);
     }
 }

@@ -57,6 +57,11 @@ static int poll_one(int fd, short events, int timeout)
     return rc < 0 ? -errno : pollfd.revents;
 }
 
+int ring__poll_now(int fd, short events)
+{
+    return poll_one(fd, events, 0);
+}
+
 /* ---- reading and writing ---- */
 
 typedef ssize_t transfer_fn(int fd, const struct iovec *iov, int count, off_t offset, int flags);
@@ -100,20 +105,24 @@ static int transfer_when_ready(transfer_fn *go, int fd, const struct iovec *iov,
     return result(go(fd, iov, count, offset, 0));
 }
 
+static int transfer_at(transfer_fn *go, int fd, const struct iovec *iov, int count, off_t offset,
+                       bool wait)
+{
+    int rc = -EOPNOTSUPP;
+
+    if (wait || !ring__refused_nowait)
+        rc = result(go(fd, iov, count, offset, wait ? 0 : RWF_NOWAIT));
+    return rc == -EOPNOTSUPP && !wait ? transfer_when_ready(go, fd, iov, count, offset) : rc;
+}
+
 static int transfer(transfer_fn *go, const struct ring_op *op, const struct iovec *iov, int count,
                     bool wait)
 {
-    int flags = wait ? 0 : RWF_NOWAIT, rc;
     off_t offset = (off_t)op->off;
+    int rc = transfer_at(go, op->fd, iov, count, offset, wait);
 
-    if (ring__refused_nowait && !wait)
-        rc = -EOPNOTSUPP;
-    else
-        rc = result(go(op->fd, iov, count, offset, flags));
     if (rc == -ESPIPE && offset != -1) /* what has no position has no use for one */
-        rc = result(go(op->fd, iov, count, offset = -1, flags));
-    if (rc == -EOPNOTSUPP && !wait)
-        rc = transfer_when_ready(go, op->fd, iov, count, offset);
+        rc = transfer_at(go, op->fd, iov, count, -1, wait);
     return rc;
 }
 
@@ -181,7 +190,7 @@ static int do_sendto(const struct ring_op *op, bool wait)
 {
     (void)wait;
     return result(sendto(op->fd, pointer(op->addr), op->len, (int)op->how | MSG_DONTWAIT,
-                         pointer(op->off), (socklen_t)op->more[1]));
+                         pointer(op->off), (socklen_t)op->own.extra));
 }
 
 /* With a copy. Without one, the kernel tells only on a socket's error queue when it is over. */
@@ -558,7 +567,7 @@ static int do_futex_wake(const struct ring_op *op, bool wait)
 static int do_waitid(const struct ring_op *op, bool wait)
 {
     siginfo_t own, *info = op->off != 0 ? pointer(op->off) : &own;
-    int options = (int)op->more[1];
+    int options = (int)op->own.extra;
 
     (void)wait;
     info->si_pid = 0;
@@ -589,18 +598,18 @@ bool ring__may_wait(const struct ring_op *op)
            !(op->row >= RING__TWO_FDS && op->how & SPLICE_F_NONBLOCK);
 }
 
-/* A pidfd tells the end of one process. It is kept in more[0], plus 1. */
+/* A pidfd tells the end of one process. It is kept in `addr`, plus 1. */
 static int await_child(struct ring_op *op)
 {
     int fd;
 
-    if (op->more[1] & (WSTOPPED | WCONTINUED) || (op->len != P_PID && op->len != RING__P_PIDFD))
+    if (op->own.extra & (WSTOPPED | WCONTINUED) || (op->len != P_PID && op->len != RING__P_PIDFD))
         return -ENOTSUP;
-    if (op->len == P_PID && op->more[0] == 0) {
+    if (op->len == P_PID && op->addr == 0) {
         fd = result(syscall(SYS_pidfd_open, op->fd, 0));
         if (fd < 0)
             return fd;
-        op->more[0] = (uint64_t)fd + 1;
+        op->addr = (uint64_t)fd + 1;
     }
     return 0;
 }
@@ -621,15 +630,14 @@ void ring__awaited(const struct ring_op *op, int *fd, short *events)
     if (op->row >= RING__TWO_FDS) {
         *fd = op->state & RING__SECOND ? ring__second_fd(op) : op->fd;
         *events = op->state & RING__SECOND ? POLLIN : POLLOUT;
-    } else if (op->row == RING__ROW_waitid && op->more[0] != 0) {
-        *fd = (int)op->more[0] - 1;
+    } else if (op->row == RING__ROW_waitid && op->addr != 0) {
+        *fd = (int)op->addr - 1;
     }
 }
 
-void ring__attempts_over(struct ring_op *op)
+int ring__attempts_over(const struct ring_op *op)
 {
-    if (op->row == RING__ROW_waitid && op->more[0] != 0)
-        ring__close_now((int)op->more[0] - 1);
+    return op->row == RING__ROW_waitid ? (int)op->addr - 1 : -1;
 }
 
 int ring__attempt(const struct ring_op *op, bool wait)
@@ -641,11 +649,13 @@ int ring__attempt(const struct ring_op *op, bool wait)
         return RING__WOULD_BLOCK;
     for (;;) {
         rc = attempts[op->row](op, wait);
-        if (rc == -EINTR)
-            continue;
-        if (rc != -EAGAIN || !wait || op->row >= RING__ODD || !ring__may_wait(op))
+        if (!wait || op->row >= RING__ODD || (rc != -EINTR && rc != -EAGAIN))
             return rc;
-        poll_one(op->fd, row->ready, -1);
+        if (rc == -EAGAIN) {
+            if (!ring__may_wait(op))
+                return rc;
+            poll_one(op->fd, row->ready, -1);
+        }
     }
 }
 
@@ -678,10 +688,7 @@ static void job_done(struct weft__job *job)
     struct ring_op *op = free_job(j);
 
     start_jobs(engine);
-    if (engine->attempted != NULL)
-        engine->attempted(engine, op, res);
-    else
-        ring__finish(engine, op, res);
+    engine->attempted(engine, op, res);
 }
 
 static void job_done_here(struct weft_task *task)
@@ -689,10 +696,14 @@ static void job_done_here(struct weft_task *task)
     job_done(weft__container(task, struct weft__job, task));
 }
 
-/* The runtime has failed, and its engine waits for this job alone. */
+/* The runtime has failed, and its engine waits for this job alone. Nobody takes the result. */
 static void job_dropped(struct weft__job *job)
 {
-    sem_post(&weft__container(job, struct ring__job, job)->engine->offload.dropped);
+    struct ring__job *j = weft__container(job, struct ring__job, job);
+
+    if (ring__rows[j->op->row].traits & RING__MAKES_FD && j->res >= 0)
+        ring__close_now(j->res);
+    sem_post(&j->engine->offload.dropped);
 }
 
 /* As many as there are jobs for. Without a thread, and without hope of one, they are done here and

@@ -23,6 +23,7 @@ struct ring__engine;
  *   -EAGAIN            nothing to be had before the descriptor is ready (the row says for what)
  *   -EINPROGRESS       a connect is under way: set RING__CONNECTING, attempt again when writable
  *   RING__WOULD_BLOCK  for a thread of the pool
+ *   -EINTR             a signal came in between: attempt again
  * wait: true: blocks until there is a result. Any thread; the op is only read. */
 int ring__attempt(const struct ring_op *op, bool wait);
 
@@ -35,8 +36,11 @@ int ring__await(struct ring_op *op);
 /* What that is. */
 void ring__awaited(const struct ring_op *op, int *fd, short *events);
 
-/* No attempt will be made any more. */
-void ring__attempts_over(struct ring_op *op);
+/* No attempt will be made any more. Returns the descriptor that attempts have made, to be closed; -1:
+ * none. */
+int ring__attempts_over(const struct ring_op *op);
+/* The events of `events` that hold now, or a negative errno. */
+int ring__poll_now(int fd, short events);
 
 /* For tests: the kernel is made not to know RWF_NOWAIT for any file. */
 extern bool ring__refused_nowait;

@@ -19,12 +19,9 @@
 #include "ring_internal.h"
 
 #include <liburing.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -67,6 +64,14 @@
 #define FLUSH_ROUNDS 16         /* of an overflown completion queue, in one turn */
 #define RETRY_WAIT   WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
 
+/* ring_op.state */
+enum {
+    RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
+    RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
+    RING__REPEATED = 16,
+    RING__FAULTED = 32, /* what the kernel sees is a no-op; see struct ring__faults */
+};
+
 /* user_data: an operation's address, or this engine's with a tag in the low bits. */
 enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_CANCEL_ANY, TAG_MASK = 7 };
 
@@ -77,8 +82,6 @@ struct uring {
     unsigned sq_tail; /* what the kernel's tail will be when it is next entered */
     unsigned sq_head; /* the kernel's head as last seen */
     unsigned sq_mask, sq_entries;
-    const volatile uint8_t *alive; /* 0 in a child of fork */
-    bool faulty;                   /* faults are being injected */
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
     bool cancel_any;      /* one request for the end of everything is due */
@@ -98,14 +101,9 @@ struct uring {
     struct ring_op *cancels, **cancels_tail;
     struct ring_op *plain, **plain_tail; /* to be attempted by plain system calls */
 
-    atomic_uint woken;     /* a wake() that no turn has seen */
-    atomic_uint need_wake; /* the engine waits, or is about to */
-    int wake_fd;
     uint64_t wake_value;
 
-    struct ring__faults faults;
     struct io_uring ring;
-    struct weft_options options;
 };
 
 /* uring.opcodes: what the kernel does not know, or what is not done by an entry's five usual fields,
@@ -127,8 +125,8 @@ static inline struct uring *self(struct weft__engine *engine)
 
 static inline bool has_room(struct uring *u)
 {
-    if (weft__unlikely(u->faulty) && u->faults.no_room > 0) {
-        u->faults.no_room--;
+    if (weft__unlikely(u->io.faulty) && u->io.faults.no_room > 0) {
+        u->io.faults.no_room--;
         return false;
     }
     return u->sq_tail - u->sq_head < u->sq_entries;
@@ -171,7 +169,7 @@ static void fill_rest(const struct ring_op *op, struct io_uring_sqe *sqe)
     sqe->opcode &= (uint8_t)~OPCODE_MARK;
     if (ring__rows[op->row].traits & RING__WIDE) {
         sqe->addr3 = op->more[0];
-        sqe->file_index = (uint32_t)op->more[1];
+        sqe->file_index = op->own.extra;
     }
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     if (op->row == RING__ROW_poll)
@@ -191,21 +189,18 @@ static void fill_poll(struct uring *u, const struct ring_op *op)
     fill_sqe(u, IORING_OP_POLL_ADD, fd, 0, 0, 0, poll_mask((uint16_t)events), (uintptr_t)op);
 }
 
-/* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
-#define RING__FAULTED 32
-
 static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
 {
-    if (u->faults.result > 0) {
-        u->faults.result--;
+    if (u->io.faults.result > 0) {
+        u->io.faults.result--;
         op->state |= RING__FAULTED;
         sqe->opcode = IORING_OP_NOP;
         sqe->off = sqe->addr = sqe->len = 0;
         sqe->rw_flags = 0;
-    } else if (u->faults.short_io > 0 && op->len > 1 &&
+    } else if (u->io.faults.short_io > 0 && op->len > 1 &&
                (op->row == RING__ROW_read || op->row == RING__ROW_write ||
                 op->row == RING__ROW_recv || op->row == RING__ROW_send)) {
-        u->faults.short_io--;
+        u->io.faults.short_io--;
         sqe->len = 1;
     }
 }
@@ -223,7 +218,7 @@ static inline void fill(struct uring *u, struct ring_op *op)
     sqe = fill_sqe(u, opcode, op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
     if (weft__unlikely(opcode & OPCODE_MARK))
         fill_rest(op, sqe);
-    if (weft__unlikely(u->faulty))
+    if (weft__unlikely(u->io.faulty))
         fill_faulty(u, op, sqe);
 }
 
@@ -238,8 +233,8 @@ static void fill_cancel(struct uring *u, const struct ring_op *op)
 static void feed(struct uring *u)
 {
     if (!u->armed && has_room(u)) {
-        fill_sqe(u, IORING_OP_READ, u->wake_fd, 0, (uintptr_t)&u->wake_value, sizeof u->wake_value,
-                 0, (uintptr_t)u | TAG_WAKE);
+        fill_sqe(u, IORING_OP_READ, u->io.wake_fd, 0, (uintptr_t)&u->wake_value,
+                 sizeof u->wake_value, 0, (uintptr_t)u | TAG_WAKE);
         u->armed = true;
     }
     while (u->pending != NULL && has_room(u)) {
@@ -255,8 +250,8 @@ static void feed(struct uring *u)
     }
     if (u->cancel_any && has_room(u)) {
         fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, 0, 0,
-                 u->faults.no_cancel_any ? UINT32_MAX
-                                         : IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL,
+                 u->io.faults.no_cancel_any ? UINT32_MAX
+                                            : IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL,
                  (uintptr_t)u | TAG_CANCEL_ANY);
         u->cancel_any = false;
     }
@@ -288,9 +283,9 @@ static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned fl
     int rc;
 
     u->io.enters++;
-    if (weft__unlikely(u->faulty) && u->faults.enter > 0) {
-        u->faults.enter--;
-        return u->faults.enter_error;
+    if (weft__unlikely(u->io.faulty) && u->io.faults.enter > 0) {
+        u->io.faults.enter--;
+        return u->io.faults.enter_error;
     }
     /* release: the entries before the tail */
     __atomic_store_n(u->sq_ktail, u->sq_tail, __ATOMIC_RELEASE);
@@ -451,7 +446,7 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
             op->state &= (uint8_t)~RING__FAULTED;
-            res = u->faults.result_error;
+            res = u->io.faults.result_error;
         }
         if (op->state & RING__CANCEL_HELD) {
             ring__remove(&u->cancels_tail, op);
@@ -472,9 +467,9 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
 static bool is_first_of_two(struct ring_op *op, int *res, uint32_t flags)
 {
     if (flags & IORING_CQE_F_MORE)
-        op->more[2] = (uint32_t)*res;
+        op->own.moved = (uint32_t)*res;
     else
-        *res = (int)(uint32_t)op->more[2];
+        *res = (int)op->own.moved;
     return flags & IORING_CQE_F_MORE;
 }
 
@@ -574,7 +569,7 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
 {
     struct uring *u = self(engine);
 
-    if (weft__unlikely(!*u->alive))
+    if (weft__unlikely(!*u->io.alive))
         return -ECHILD;
     if (weft__unlikely(u->io.ended))
         return -ECANCELED;
@@ -600,7 +595,7 @@ static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
 {
     struct uring *u = self(engine);
 
-    if (!*u->alive || op->state & RING__CANCELLING)
+    if (!*u->io.alive || op->state & RING__CANCELLING)
         return;
     op->state |= RING__CANCELLING;
     if (op->state & RING__OFFLOADED) {
@@ -623,7 +618,7 @@ static void uring_cancel_all(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     u->io.ended = true;
-    if (!*u->alive)
+    if (!*u->io.alive)
         return;
     for (unsigned i = 0; i <= u->io.bucket_mask + 1; i++) {
         for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
@@ -647,32 +642,7 @@ static bool uring_quiet(struct weft__engine *engine)
            *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
            !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
            !is_waiting_for_room(u) && u->plain == NULL &&
-           atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
-}
-
-static void uring_wake(struct weft__engine *engine)
-{
-    struct uring *u = self(engine);
-    int saved = errno; /* may run in a signal handler */
-
-    /* First say so, then look whether the engine waits; a turn does it the other way round. Both are
-     * sequentially consistent, so that one of them sees the other. */
-    atomic_store(&u->woken, 1);
-    if (atomic_load(&u->need_wake) != 0 && atomic_exchange(&u->need_wake, 0) != 0) {
-        const uint64_t one = 1;
-        ssize_t written = write(u->wake_fd, &one, sizeof one);
-
-        (void)written; /* cannot fail: the counter is far from full */
-    }
-    errno = saved;
-}
-
-static int refuse_fork(struct uring *u)
-{
-    weft__report_to(&u->options,
-                    "this process is a child of fork(2), and the runtime's ring belongs "
-                    "to its parent: call exec or _exit, or run a runtime of its own");
-    return -ECHILD;
+           atomic_load_explicit(&u->io.woken, memory_order_relaxed) == 0;
 }
 
 static int uring_turn(struct weft__engine *engine, weft_time until)
@@ -681,8 +651,8 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
     unsigned reported;
     int rc = 0;
 
-    if (weft__unlikely(!*u->alive))
-        return refuse_fork(u);
+    if (weft__unlikely(!*u->io.alive))
+        return ring__refuse_fork(&u->io);
     reported = reap(u);
     if (weft__unlikely(u->plain != NULL))
         reported += attempt_plain(u);
@@ -694,8 +664,8 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u) &&
                u->plain == NULL;
         if (wait) {
-            atomic_store(&u->need_wake, 1);
-            wait = atomic_load(&u->woken) == 0;
+            atomic_store(&u->io.need_wake, 1);
+            wait = atomic_load(&u->io.woken) == 0;
         }
         if (wait)
             rc = enter_and_wait(u, queued(u), until);
@@ -703,7 +673,7 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
             rc = enter(u, queued(u), 0, IORING_ENTER_GETEVENTS, NULL);
         else
             rc = 0;
-        atomic_store_explicit(&u->need_wake, 0, memory_order_relaxed);
+        atomic_store_explicit(&u->io.need_wake, 0, memory_order_relaxed);
         reported += reap(u);
         /* once more only for what there was no room for, and only while the kernel takes it */
         if (rc < 0 || !is_waiting_for_room(u) || u->sq_head == head)
@@ -725,28 +695,9 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
     }
     flush(u);
     /* The runtime looks into its inbox after every turn. */
-    if (atomic_load_explicit(&u->woken, memory_order_relaxed) != 0)
-        atomic_exchange(&u->woken, 0);
+    if (atomic_load_explicit(&u->io.woken, memory_order_relaxed) != 0)
+        atomic_exchange(&u->io.woken, 0);
     return rc;
-}
-
-static void uring_stats(const struct weft__engine *engine, struct weft_stats *stats)
-{
-    const struct uring *u = (const struct uring *)(const void *)engine;
-
-    stats->enters += u->io.enters;
-    stats->submitted += u->io.submitted;
-    stats->completed += u->io.completed;
-}
-
-struct ring__faults *ring__faults(struct weft_runtime *rt)
-{
-    struct uring *u = self(rt->engine);
-
-    if (rt->engine->class != &weft__engine_uring)
-        return NULL;
-    u->faulty = true;
-    return &u->faults;
 }
 
 /* ---- life ---- */
@@ -755,7 +706,7 @@ static void uring_destroy(struct weft__engine *engine)
 {
     struct uring *u = self(engine);
 
-    if (*u->alive) {
+    if (*u->io.alive) {
         /* the kernel must not write into freed memory: end the one operation that always waits */
         for (int i = 0; u->armed && i < 1000; i++) {
             if (u->sq_tail - u->sq_head < u->sq_entries)
@@ -768,8 +719,6 @@ static void uring_destroy(struct weft__engine *engine)
     } else {
         close(u->ring.ring_fd);
     }
-    close(u->wake_fd);
-    munmap((void *)(uintptr_t)u->alive, 1);
     ring__engine_finish(&u->io);
     free(u);
 }
@@ -882,8 +831,7 @@ static void explain(int error, unsigned sq, unsigned cq, char *why, size_t size)
         break;
     case -EMFILE:
     case -ENFILE:
-        snprintf(why, size, "io_uring: no descriptor is left for the ring (%s): raise ulimit -n",
-                 error == -EMFILE ? "EMFILE" : "ENFILE");
+        ring__explain_descriptors(error, why, size);
         break;
     default:
         snprintf(why, size, "io_uring: a ring of %u entries, %u completions cannot be set up: %s",
@@ -950,37 +898,22 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     unsigned cq = options->cq_entries != 0 ? round_up(options->cq_entries) : CQ_ENTRIES;
     unsigned sq = options->sq_entries != 0 ? round_up(options->sq_entries) : SQ_ENTRIES;
     struct uring *u = calloc(1, sizeof *u);
-    uint8_t *alive;
-    int rc = -ENOMEM;
+    int rc;
 
     if (u == NULL)
         return -ENOMEM;
     u->io.base.class = &weft__engine_uring;
-    u->options = *options;
     u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;
     u->cancels_tail = &u->cancels;
     u->plain_tail = &u->plain;
     u->has_cancel_any = true;
-    u->wake_fd = -1;
     if (sq > cq) /* the kernel wants it so */
         sq = cq;
-    alive = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (alive == MAP_FAILED)
-        goto no_page;
-    madvise(alive, 1, MADV_WIPEONFORK);
-    *alive = 1;
-    u->alive = alive;
-    rc = ring__engine_init(&u->io, cq);
+    rc = ring__engine_init(&u->io, cq, options, why, why_size);
     if (rc < 0)
-        goto no_buckets;
+        goto no_engine;
     u->io.attempted = uring_attempted;
-    rc = u->wake_fd = eventfd(0, EFD_CLOEXEC);
-    if (rc < 0) {
-        rc = -errno;
-        explain(rc, sq, cq, why, why_size);
-        goto no_eventfd;
-    }
     rc = set_up(u, options, &sq, &cq);
     if (rc < 0) {
         explain(rc, sq, cq, why, why_size);
@@ -999,12 +932,8 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     return 0;
 
 no_ring:
-    close(u->wake_fd);
-no_eventfd:
     ring__engine_finish(&u->io);
-no_buckets:
-    munmap(alive, 1);
-no_page:
+no_engine:
     free(u);
     return rc;
 }
@@ -1015,9 +944,9 @@ const struct weft__engine_class weft__engine_uring = {
     .destroy = uring_destroy,
     .quiet = uring_quiet,
     .turn = uring_turn,
-    .wake = uring_wake,
+    .wake = ring__wake,
     .cancel_all = uring_cancel_all,
-    .stats = uring_stats,
+    .stats = ring__engine_stats,
     .submit = uring_submit,
     .cancel = uring_cancel,
 };

@@ -247,7 +247,7 @@ int fiber_close(int fd)
         fiber__park(rt, self, &c.wait);
     }
     ring__close_finish(rt, &c.closing);
-    return ring__close_now(fd);
+    return ring__close(rt, fd);
 }
 
 /* ---- connecting by name ---- */
@@ -302,7 +302,7 @@ static int connect_to(const struct sockaddr *address, socklen_t len, weft_time d
     rc = fiber_connect(fd, address, len, deadline);
     if (rc == 0)
         return fd;
-    ring__close_now(fd);
+    ring__close(weft__rt, fd);
     return rc;
 }
 

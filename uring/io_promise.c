@@ -50,7 +50,7 @@ static void request_finish(struct request *r, int res)
 {
     weft__timer_stop(r->rt, &r->deadline);
     if (weft__unlikely(ring__rows[r->op.row].traits & RING__MAKES) && is_for_nobody(r->rt, r) &&
-        ring__discard(&r->op, res))
+        ring__discard(r->rt, &r->op, res))
         res = -ECANCELED;
     settle(r, outcome(r, res));
 }
@@ -356,7 +356,7 @@ static void close_finish(struct ring__closing *closing)
     struct close_request *c = weft__container(closing, struct close_request, closing);
 
     ring__close_finish(c->rt, closing);
-    settle(c, ring__close_now(c->fd));
+    settle(c, ring__close(c->rt, c->fd));
 }
 
 struct promise *promise_close(int fd)
@@ -400,7 +400,7 @@ static void connect_finish(struct connect_request *c, int res)
     ring__lookup_finish(c->lookup);
     weft__timer_stop(r->rt, &r->deadline);
     if (res >= 0 && is_for_nobody(r->rt, c)) {
-        ring__close_now(res);
+        ring__close(r->rt, res);
         res = -ECANCELED;
     }
     settle(c, outcome(r, res));
@@ -425,7 +425,7 @@ static void connect_next(struct connect_request *c, int error)
                 request_end(r, -ETIMEDOUT);
             return;
         }
-        ring__close_now(c->fd);
+        ring__close(c->request.rt, c->fd);
     }
     connect_finish(c, error);
 }
@@ -439,7 +439,7 @@ static void connect_done(struct ring_op *op, int res, unsigned flags)
         connect_finish(c, c->fd);
         return;
     }
-    ring__close_now(c->fd);
+    ring__close(c->request.rt, c->fd);
     if (c->lookup == NULL || c->request.reason != 0)
         connect_finish(c, res);
     else
@@ -545,7 +545,7 @@ struct promise *promise_connect_unix(const char *path, weft_time deadline)
     if (rc == 0)
         rc = ring__submit(c->request.rt, &c->request.op);
     if (rc < 0) {
-        ring__close_now(c->fd);
+        ring__close(c->request.rt, c->fd);
         connect_finish(c, rc);
     } else if (deadline <= WEFT_NOWAIT) {
         request_end(&c->request, -ETIMEDOUT);

@@ -57,13 +57,10 @@ struct ring__row_info {
 };
 extern const struct ring__row_info ring__rows[RING__ROWS];
 
-/* ring_op.state */
+/* ring_op.state; the bits 4, 8, 16 and 32 are the engine's own. */
 enum {
     RING__CANCELLING = 1,  /* an end has been asked for: no repetition any more */
-    RING__HELD = 2,        /* queued: not yet handed to the kernel */
-    RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
-    RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
-    RING__REPEATED = 16,
+    RING__HELD = 2,        /* queued: not yet handed to the kernel, or not yet attempted */
     RING__CONNECTING = 64, /* a connect: an attempt has begun it: the next one asks how it went */
     RING__SECOND = 64,     /* one on two descriptors: the poll is for the second */
     RING__OFFLOADED = 128, /* it is the pool's */
@@ -129,7 +126,7 @@ static inline int ring__futex_flags(bool shared)
     {                                                                                         \
         RING__PREPARE(name, valid, fd_, addr_, off_, len_, how_)                              \
         op->more[0] = addr3_;                                                                 \
-        op->more[1] = extra_;                                                                 \
+        op->own.extra = extra_;                                                               \
         return 0;                                                                             \
     }
 #define RING__PREPARE(name, valid, fd_, addr_, off_, len_, how_) \
@@ -164,6 +161,18 @@ static inline void ring__remove(struct ring_op ***tail, struct ring_op *op)
 
 /* ---- what an engine that does I/O begins with ---- */
 
+/* Faults on purpose, for tests. */
+struct ring__faults {
+    int enter;          /* so many times entering the kernel fails ... */
+    int enter_error;    /* ... with this */
+    int result;         /* so many operations complete with ... */
+    int result_error;   /* ... this, undone */
+    int short_io;       /* so many transfers are cut to one byte */
+    int no_room;        /* io_uring: so many times there is no free submission entry */
+    bool no_cancel_any; /* io_uring: the kernel refuses to cancel everything in one request */
+    int no_watch;       /* epoll: so many times the kernel watches no further descriptor */
+};
+
 /* A descriptor that is being closed: operations on it are refused, and `clear` is called, on the
  * base stack, when the last one in flight has been reported. */
 struct ring__closing {
@@ -176,16 +185,39 @@ struct ring__engine {
     struct weft__engine base;
     struct ring_op **buckets;
     unsigned bucket_mask;
+    bool ended;  /* cancel_all was called: no new operations, and nobody takes results any more */
+    bool faulty; /* faults are being injected */
     struct ring__closing *closing;
-    bool ended; /* cancel_all was called: no new operations, and nobody takes results any more */
+    const volatile uint8_t
+        *alive; /* reads 0 in a child of fork, which shares the kernel's objects */
     uint64_t enters, submitted, completed;
+
+    atomic_uint woken;     /* a wake() that no turn has seen */
+    atomic_uint need_wake; /* the engine waits, or is about to */
+    int wake_fd;           /* an eventfd, written by wake() when the engine waits */
+
+    struct ring__faults faults;
+    const struct weft_options *options; /* the runtime's */
     struct ring__offload offload;
-    /* What the pool's attempt has come to; NULL: ring__finish. */
+    /* What the pool's attempt has come to. */
     void (*attempted)(struct ring__engine *engine, struct ring_op *op, int res);
 };
 
-int ring__engine_init(struct ring__engine *engine, unsigned entries); /* 0 or -ENOMEM */
+/* entries: about as many operations may be in flight. 0, or a negative errno and, in `why`, perhaps a
+ * sentence. */
+int ring__engine_init(struct ring__engine *engine, unsigned entries,
+                      const struct weft_options *options, char *why, size_t why_size);
 void ring__engine_finish(struct ring__engine *engine);
+
+/* Of the class, the same for all: */
+void ring__wake(struct weft__engine *engine);
+void ring__engine_stats(const struct weft__engine *engine, struct weft_stats *stats);
+
+/* What a turn says in a child of fork: -ECHILD, with a report. */
+int ring__refuse_fork(const struct ring__engine *engine);
+
+/* The sentence for a descriptor that could not be had. */
+void ring__explain_descriptors(int error, char *why, size_t size);
 
 static inline struct ring_op **ring__bucket(const struct ring__engine *engine, int fd)
 {
@@ -203,7 +235,7 @@ static inline struct ring_op **ring__bucket_of(const struct ring__engine *engine
 /* The other descriptor of an operation that has two; else -1. */
 static inline int ring__second_fd(const struct ring_op *op)
 {
-    return weft__unlikely(op->row >= RING__TWO_FDS) ? (int)op->more[1] : -1;
+    return weft__unlikely(op->row >= RING__TWO_FDS) ? (int)op->own.extra : -1;
 }
 
 /* Operations that don't wait on a descriptor are never looked for by one. */
@@ -249,15 +281,16 @@ static inline void ring__reported(struct ring__engine *engine, int fd, int secon
     }
 }
 
+/* Frees what attempts have made; returns the second descriptor, or -1. */
+int ring__end_odd(struct ring__engine *engine, const struct ring_op *op);
+
 /* An operation is over. Nothing of the engine may be in use that `done` could change. */
 static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res)
 {
     int fd = op->fd, second_fd = -1;
 
-    if (weft__unlikely(op->row >= RING__ODD)) {
-        second_fd = ring__second_fd(op);
-        ring__attempts_over(op);
-    }
+    if (weft__unlikely(op->row >= RING__ODD))
+        second_fd = ring__end_odd(engine, op);
     engine->completed++;
     ring__end(engine, op);
     op->done(op, res, 0);
@@ -296,12 +329,16 @@ static inline bool ring__ended(const struct weft_runtime *rt)
 int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing);
 void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
 
+/* Closes a descriptor on which nothing is in flight; its result. Whoever closes what operations may
+ * have been on closes it so: the engine forgets what it knows of it. */
+int ring__close(struct weft_runtime *rt, int fd);
+
 /* close(2), with its result. */
 int ring__close_now(int fd);
 
 /* Closes the descriptors that an operation has made, its result was `res`, if nobody will. True if
  * it made any. */
-bool ring__discard(const struct ring_op *op, int res);
+bool ring__discard(struct weft_runtime *rt, const struct ring_op *op, int res);
 
 /* A file on its way to a socket goes through a pipe. begin() makes it; `offset` -1 becomes the file's
  * position. Returns 0, or a negative errno: -ESPIPE, -EBADF, -EINVAL, -EMFILE, -ENFILE. end() closes
@@ -363,19 +400,9 @@ void ring__lookup_finish(struct ring__lookup *lookup);
 /* A stream socket of that family: a descriptor or a negative errno. */
 int ring__stream_socket(int family);
 
-/* ---- faults on purpose, for tests ---- */
+/* ---- for tests ---- */
 
-struct ring__faults {
-    int no_room;        /* so many times there is no free submission entry */
-    int enter;          /* so many times entering the kernel fails ... */
-    int enter_error;    /* ... with this */
-    int result;         /* so many operations complete with ... */
-    int result_error;   /* ... this, undone */
-    int short_io;       /* so many transfers are cut to one byte */
-    bool no_cancel_any; /* the kernel refuses to cancel everything in one request */
-};
-
-/* The faults of the runtime's engine; NULL if it is another one. */
+/* The faults of the runtime's engine; NULL if it does no I/O. */
 struct ring__faults *ring__faults(struct weft_runtime *rt);
 
 /* Set-up flags that the kernel is made not to know. */

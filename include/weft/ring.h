@@ -35,6 +35,12 @@ struct statx;
 
 WEFT_BEGIN_DECLS
 
+/* Private. */
+struct ring_own {
+    struct ring_op *other, **other_link;
+    uint32_t moved, extra;
+};
+
 /* One operation. `done` is public and the caller's to set; all else is private and needs no
  * initialisation.
  *
@@ -58,7 +64,11 @@ struct ring_op {
     struct ring_op *same, **same_link;
     struct ring_op *next, **next_link;
 
-    uint64_t more[3]; /* what few operations have */
+    /* What few operations have, and what an engine has of those that wait. */
+    union {
+        struct ring_own own;
+        uint64_t more[3];
+    };
 };
 
 #ifdef __cplusplus
