@@ -446,7 +446,8 @@ static int do_setxattr(const struct ring_op *op, bool wait)
 
 /* ---- pipes ---- */
 
-/* Holds a SIGPIPE back, and drops it afterwards: io_uring raises none, as a kernel thread does it. */
+/* Holds a SIGPIPE back, and drops it afterwards: io_uring raises none, as a kernel thread does it. One
+ * that was held back before, by the program, is left alone. */
 struct hush {
     sigset_t before;
     bool was_pending;
@@ -456,21 +457,21 @@ static void hush_begin(struct hush *hush)
 {
     sigset_t set;
 
-    sigpending(&set);
-    hush->was_pending = sigismember(&set, SIGPIPE);
     sigemptyset(&set);
     sigaddset(&set, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &set, &hush->before);
+    hush->was_pending =
+        sigismember(&hush->before, SIGPIPE) && sigpending(&set) == 0 && sigismember(&set, SIGPIPE);
 }
 
-static void hush_end(const struct hush *hush)
+static void hush_end(const struct hush *hush, int rc)
 {
     const struct timespec now = {0};
     sigset_t set;
 
     sigemptyset(&set);
     sigaddset(&set, SIGPIPE);
-    if (!hush->was_pending)
+    if (rc == -EPIPE && !hush->was_pending)
         sigtimedwait(&set, NULL, &now);
     pthread_sigmask(SIG_SETMASK, &hush->before, NULL);
 }
@@ -481,7 +482,6 @@ static int ready_end(int fd, int *flags)
 {
     struct stat about;
 
-    *flags = -1;
     if (fstat(fd, &about) < 0)
         return -errno;
     if (S_ISFIFO(about.st_mode))
@@ -490,6 +490,20 @@ static int ready_end(int fd, int *flags)
         return 1;
     *flags = set_nonblocking(fd);
     return *flags < 0 ? *flags : 0;
+}
+
+/* Both ends. */
+static int ready_ends(const struct ring_op *op, int *in_flags, int *out_flags)
+{
+    int in, out;
+
+    if (op->how & RING__FROM_PIPE) {
+        *out_flags = set_nonblocking(op->fd);
+        return *out_flags < 0 ? *out_flags : 0;
+    }
+    in = ready_end(ring__second_fd(op), in_flags);
+    out = in < 0 ? in : ready_end(op->fd, out_flags);
+    return out < 0 ? out : in | out;
 }
 
 static void restore_end(int fd, int flags)
@@ -501,26 +515,21 @@ static void restore_end(int fd, int flags)
 /* Neither here nor on a thread does it wait for an end of it that is not ready. */
 static int do_splice(const struct ring_op *op, bool wait)
 {
-    int in = ring__second_fd(op), out = op->fd, in_flags = -1, out_flags = -1, rc;
+    int in = ring__second_fd(op), in_flags = -1, out_flags = -1;
+    int rc = ready_ends(op, &in_flags, &out_flags);
     off_t in_offset = (off_t)op->addr, out_offset = (off_t)op->off;
     struct hush hush;
 
-    rc = ready_end(in, &in_flags);
-    if (rc >= 0) {
-        int disk = rc;
-
-        rc = ready_end(out, &out_flags);
-        if (rc >= 0 && (rc | disk) != 0 && !wait)
-            rc = RING__WOULD_BLOCK;
-    }
-    if (rc >= 0) {
+    if (rc > 0 && !wait) {
+        rc = RING__WOULD_BLOCK;
+    } else if (rc >= 0) {
         hush_begin(&hush);
-        rc = result(splice(in, in_offset == -1 ? NULL : &in_offset, out,
+        rc = result(splice(in, in_offset == -1 ? NULL : &in_offset, op->fd,
                            out_offset == -1 ? NULL : &out_offset, op->len,
-                           op->how | SPLICE_F_NONBLOCK));
-        hush_end(&hush);
+                           (op->how & ~RING__FROM_PIPE) | SPLICE_F_NONBLOCK));
+        hush_end(&hush, rc);
     }
-    restore_end(out, out_flags);
+    restore_end(op->fd, out_flags);
     restore_end(in, in_flags);
     return rc;
 }
@@ -533,7 +542,7 @@ static int do_tee(const struct ring_op *op, bool wait)
     (void)wait;
     hush_begin(&hush);
     rc = result(tee(ring__second_fd(op), op->fd, op->len, op->how | SPLICE_F_NONBLOCK));
-    hush_end(&hush);
+    hush_end(&hush, rc);
     return rc;
 }
 

@@ -177,9 +177,22 @@ int fiber_send_all(int fd, const void *buf, size_t len, int flags, size_t *done,
 
 /* ---- a file through a pipe ---- */
 
+static int empty(const int pipe[2], int out, size_t len, uint32_t how, weft_time deadline)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct transfer t;
+    int rc = enter_wait(rt);
+
+    if (rc < 0)
+        return rc;
+    rc = ring__prepare_splice(&t.op, pipe[0], -1, out, -1, len, 0);
+    t.op.how |= how;
+    return rc < 0 ? rc : perform(rt, &t, deadline);
+}
+
 /* Sends from an explicit offset: what is in the pipe when it ends early has not left the file. */
-static int send_through(const int pipe[2], int out, int in, int64_t offset, size_t len,
-                        size_t *moved, weft_time deadline)
+static int send_through(const int pipe[2], int out, uint32_t how, int in, int64_t offset,
+                        size_t len, size_t *moved, weft_time deadline)
 {
     while (*moved < len) {
         int rc, filled = fiber_splice(in, offset + (int64_t)*moved, pipe[1], -1, len - *moved, 0,
@@ -188,7 +201,7 @@ static int send_through(const int pipe[2], int out, int in, int64_t offset, size
         if (filled <= 0)
             return filled == 0 && len != SIZE_MAX ? -ENODATA : filled;
         for (; filled > 0; filled -= rc) {
-            rc = fiber_splice(pipe[0], -1, out, -1, (size_t)filled, 0, deadline);
+            rc = empty(pipe, out, (size_t)filled, how, deadline);
             if (rc <= 0)
                 return rc == 0 ? -EIO : rc;
             *moved += (size_t)rc;
@@ -204,9 +217,9 @@ int fiber_sendfile(int out, int in, int64_t offset, size_t len, size_t *done, we
     int pipe[2], rc = enter_wait(weft__rt);
 
     if (rc == 0)
-        rc = ring__sendfile_begin(in, len, &from, pipe);
-    if (rc == 0) {
-        rc = send_through(pipe, out, in, from, len, &moved, deadline);
+        rc = ring__sendfile_begin(out, in, len, &from, pipe);
+    if (rc >= 0) {
+        rc = send_through(pipe, out, (uint32_t)rc, in, from, len, &moved, deadline);
         ring__sendfile_end(in, offset, from + (int64_t)moved, pipe);
     }
     if (done != NULL)

@@ -264,6 +264,7 @@ DEFINE_EXACT(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, l
 struct sendfile_request {
     struct request request; /* must be first */
     int out, in, pipe[2];
+    uint32_t how;
     int64_t offset, from; /* as given; where it begins */
     size_t len, moved, filled, *done;
 };
@@ -280,8 +281,13 @@ static void sendfile_finish(struct sendfile_request *s, int res)
 /* The next step: fills the pipe, or empties it. */
 static int sendfile_prepare(struct sendfile_request *s)
 {
-    if (s->filled > 0)
-        return ring__prepare_splice(&s->request.op, s->pipe[0], -1, s->out, -1, s->filled, 0);
+    int rc;
+
+    if (s->filled > 0) {
+        rc = ring__prepare_splice(&s->request.op, s->pipe[0], -1, s->out, -1, s->filled, 0);
+        s->request.op.how |= s->how;
+        return rc;
+    }
     return ring__prepare_splice(&s->request.op, s->in, s->from + (int64_t)s->moved, s->pipe[1], -1,
                                 s->len - s->moved, 0);
 }
@@ -332,11 +338,12 @@ struct promise *promise_sendfile(int out, int in, int64_t offset, size_t len, si
     if (done != NULL)
         *done = 0;
     r->op.done = sendfile_done;
-    rc = ring__sendfile_begin(in, len, &s->from, s->pipe);
+    rc = ring__sendfile_begin(out, in, len, &s->from, s->pipe);
     if (rc < 0) {
         settle(s, rc);
         return p;
     }
+    s->how = (uint32_t)rc;
     rc = len == 0 ? 0 : request_submit(r, sendfile_prepare(s), deadline);
     if (len == 0 || rc < 0)
         sendfile_finish(s, rc);

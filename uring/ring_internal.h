@@ -42,6 +42,10 @@ enum ring__traits {
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
+/* op.how of splice: out of a pipe of the library's own, into what is on no disk. System calls do that
+ * at once, and quicker than io_uring, which gives every splice to a thread of its own. */
+#define RING__FROM_PIPE (1u << 29)
+
 enum ring__row {
 #define OPERATION(name, ...) RING__ROW_##name,
 #include "operations.def"
@@ -341,9 +345,10 @@ int ring__close_now(int fd);
 bool ring__discard(struct weft_runtime *rt, const struct ring_op *op, int res);
 
 /* A file on its way to a socket goes through a pipe. begin() makes it; `offset` -1 becomes the file's
- * position. Returns 0, or a negative errno: -ESPIPE, -EBADF, -EINVAL, -EMFILE, -ENFILE. end() closes
- * it; if `offset`, as the caller gave it, is -1, the file's position becomes `end`. */
-int ring__sendfile_begin(int in, size_t len, int64_t *offset, int pipe[2]);
+ * position. Returns what to add to op.how when it is emptied, or a negative errno: -ESPIPE, -EBADF,
+ * -EINVAL, -EMFILE, -ENFILE. end() closes it; if `offset`, as the caller gave it, is -1, the file's
+ * position becomes `end`. */
+int ring__sendfile_begin(int out, int in, size_t len, int64_t *offset, int pipe[2]);
 void ring__sendfile_end(int in, int64_t offset, int64_t end, const int pipe[2]);
 
 /* Whether the time to try has passed. */

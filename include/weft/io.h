@@ -264,7 +264,8 @@ FIBER_SUSPENDS WEFT_API int fiber_send_all(int fd, const void *buf, size_t len, 
 /* Sends `len` bytes of a file to a socket, or to a pipe, without a copy of them in this process.
  * offset: from the file's start; -1: from its own position, which moves by what was sent. len:
  * SIZE_MAX: all, to the file's end. `done` (may be NULL) receives the bytes sent, also when the
- * result is an error: none but these has left the file, so that the rest can be sent later.
+ * result is an error: none but these has left the file, so that the rest can be sent later. A
+ * socket in blocking mode is put into non-blocking mode at moments, which who shares it may notice.
  * Returns 0; -ENODATA: the file ended before `len` bytes; -ESPIPE: `in` is no file; -EPIPE: the
  * peer is gone; -EMFILE, -ENFILE: no room for the pipe it takes. Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_sendfile(int out, int in, int64_t offset, size_t len,
@@ -438,8 +439,8 @@ promise_epoll_ctl(int epfd, int what, int fd, struct epoll_event *event, weft_ti
 /* Fulfilled with 0 when woken; with how many were woken. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_futex_wait(uint32_t *word, uint32_t value,
                                                            bool shared, weft_time deadline);
-WEFT_API WEFT_NODISCARD struct promise *promise_futex_wake(uint32_t *word, unsigned count, bool shared,
-                                                           weft_time deadline);
+WEFT_API WEFT_NODISCARD struct promise *promise_futex_wake(uint32_t *word, unsigned count,
+                                                           bool shared, weft_time deadline);
 
 /* Fulfilled with 0 when `info` is filled. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_waitid(int which, int id, void *info, int options,
