@@ -44,14 +44,16 @@ void bench_die(const char *format, ...)
 static void usage(FILE *out, const struct bench_options *options, const char *about)
 {
     fprintf(out,
-            "usage: %s [--rounds N] [--impl NAME,...] %s[--json]\n"
+            "usage: %s [--rounds N] [--impl NAME,...] %s%s[--json]\n"
             "%s\n"
             "  --rounds N       rounds, of which each minimum is kept (%d)\n"
             "  --impl NAME,...  only these implementations\n"
-            "%s"
+            "%s%s"
             "  --json           one JSON object a line in place of the table\n",
-            program_invocation_short_name, options->count > 0 ? "[--fibers N,...] " : "", about,
-            options->rounds, options->count > 0 ? "  --fibers N,...   only these counts\n" : "");
+            program_invocation_short_name, options->count > 0 ? "[--fibers N,...] " : "",
+            options->thread_count > 0 ? "[--threads N,...] " : "", about, options->rounds,
+            options->count > 0 ? "  --fibers N,...   only these counts\n" : "",
+            options->thread_count > 0 ? "  --threads N,...  so many threads at a time\n" : "");
 }
 
 static long positive(const char *text, char **end)
@@ -65,15 +67,15 @@ static long positive(const char *text, char **end)
     return value;
 }
 
-static void parse_counts(struct bench_options *options, const char *text)
+static void parse_counts(long *counts, int *count, const char *text)
 {
     char *end;
 
-    options->count = 0;
+    *count = 0;
     for (;;) {
-        if (options->count == BENCH_MAX_COUNTS)
+        if (*count == BENCH_MAX_COUNTS)
             bench_die("at most %d counts", BENCH_MAX_COUNTS);
-        options->counts[options->count++] = positive(text, &end);
+        counts[(*count)++] = positive(text, &end);
         if (*end == '\0')
             return;
         if (*end != ',')
@@ -85,12 +87,16 @@ static void parse_counts(struct bench_options *options, const char *text)
 void bench_options_parse(struct bench_options *options, int argc, char **argv, const char *about)
 {
     static const struct option known[] = {
-        {"rounds", required_argument, NULL, 'r'}, {"impl", required_argument, NULL, 'i'},
-        {"fibers", required_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
+        {"rounds", required_argument, NULL, 'r'},
+        {"impl", required_argument, NULL, 'i'},
+        {"fibers", required_argument, NULL, 'f'},
+        {"threads", required_argument, NULL, 't'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     const int most = (int)(sizeof(((struct bench_cell *)0)->values) / sizeof(double));
-    const bool takes_fibers = options->count > 0;
+    const bool takes_fibers = options->count > 0, takes_threads = options->thread_count > 0;
     char *end;
     int option;
     long rounds;
@@ -109,7 +115,12 @@ void bench_options_parse(struct bench_options *options, int argc, char **argv, c
         case 'f':
             if (!takes_fibers)
                 bench_die("--fibers does not apply here");
-            parse_counts(options, optarg);
+            parse_counts(options->counts, &options->count, optarg);
+            break;
+        case 't':
+            if (!takes_threads)
+                bench_die("--threads does not apply here");
+            parse_counts(options->threads, &options->thread_count, optarg);
             break;
         case 'j':
             options->json = true;
@@ -357,6 +368,8 @@ void bench_json(const char *bench, const struct bench_cell *cell, const char *un
                 cell->mode != NULL ? cell->mode : "");
         if (cell->fibers != 0)
             fprintf(stderr, " with %ld fibers", cell->fibers);
+        if (cell->threads != 0)
+            fprintf(stderr, " on %ld threads", cell->threads);
         fprintf(stderr, ": %s\n", cell->remark[0] != '\0' ? cell->remark : "not measured");
         return;
     }
@@ -365,5 +378,7 @@ void bench_json(const char *bench, const struct bench_cell *cell, const char *un
         printf(",\"mode\":\"%s\"", cell->mode);
     if (cell->fibers != 0)
         printf(",\"fibers\":%ld", cell->fibers);
+    if (cell->threads != 0)
+        printf(",\"threads\":%ld", cell->threads);
     printf(",\"ops\":%ld,\"%s\":%.2f,\"rounds\":%d}\n", cell->ops, unit, cell->best, cell->rounds);
 }

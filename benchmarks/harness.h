@@ -38,10 +38,13 @@ struct bench_options {
     const char *impl;              /* comma-separated names; NULL: all */
     long counts[BENCH_MAX_COUNTS]; /* --fibers; the defaults if not given */
     int count;
+    long threads[BENCH_MAX_COUNTS]; /* --threads; likewise */
+    int thread_count;
 };
 
 /* Fills `options` from the command line; those preset are the defaults. `about` is one sentence for
- * --help. --fibers is accepted if options->count is preset. Ends the program on a bad option. */
+ * --help. --fibers is accepted if options->count is preset, --threads if options->thread_count is.
+ * Ends the program on a bad option. */
 void bench_options_parse(struct bench_options *options, int argc, char **argv, const char *about);
 
 /* True if --impl names `impl` or is absent. */
@@ -76,6 +79,7 @@ struct bench_cell {
     const char *impl;
     const char *mode;  /* NULL: none */
     long fibers;       /* 0: doesn't apply */
+    long threads;      /* 0: doesn't apply */
     long ops;          /* operations a round */
     double best;       /* minimum over the rounds */
     bool most;         /* maximum instead: more is better */
@@ -96,8 +100,8 @@ bool bench_again(const struct bench_cell *cell);
 /* The median of the rounds. */
 double bench_median(const struct bench_cell *cell);
 
-/* One JSON object on a line: {"bench":...,"impl":...,["mode":...,]["fibers":...,]"ops":...,
- * "<unit>":...,"rounds":...}; a cell without a figure says why on stderr. */
+/* One JSON object on a line: {"bench":...,"impl":...,["mode":...,]["fibers":...,]["threads":...,]
+ * "ops":...,"<unit>":...,"rounds":...}; a cell without a figure says why on stderr. */
 void bench_json(const char *bench, const struct bench_cell *cell, const char *unit);
 
 #ifdef __cplusplus

@@ -101,6 +101,7 @@ static inline void begin_pass(struct weft_runtime *rt)
 {
     uintptr_t *array = rt->pass_array;
 
+    rt->switches += (uint64_t)(rt->end - array); /* of the pass that is over */
     rt->end = rt->tail;
     rt->head = rt->pass_array = rt->next_array;
     rt->tail = rt->next_array = array;
@@ -185,6 +186,8 @@ static int poll_engine(struct weft_runtime *rt, weft_time limit)
         weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
 
         idle(rt);
+        if (weft__inbox_held(rt->inbox))
+            weft__inbox_tell(rt->inbox);
         if (weft__inbox_sleep(rt->inbox)) {
             rc = rt->engine->class->turn(rt->engine, until);
             weft__inbox_awake(rt->inbox);
@@ -448,7 +451,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
     if (rc != 0)
         return -rc;
     memset(rt, 0, sizeof *rt);
-    rt->strand = &rt->base;
+    rt->strand = rt->pinned = &rt->base;
     rt->after_poll_tail = &rt->after_poll;
     rt->firing = -1;
     rt->thread = pthread_self();
@@ -486,6 +489,7 @@ static int run_to_end(struct weft_runtime *rt)
     int rc, drained;
 
     rc = run_main(rt);
+    weft__inbox_tell(rt->inbox);
     drained = drain(rt);
     if (rc == 0)
         rc = drained;
@@ -594,6 +598,37 @@ const char *weft_engine_reason(void)
     return weft__rt == NULL ? NULL : weft__rt->engine_reason;
 }
 
+void weft_region_leave(struct weft_region *region)
+{
+    struct weft_runtime *rt = region->runtime;
+
+    region->left = true;
+    region->runtime = NULL;
+    if (rt == NULL || rt != weft__rt)
+        return;
+    rt->region = region->outer;
+    rt->pinned = region->pinned;
+}
+
+bool weft_region_once(struct weft_region *region)
+{
+    struct weft_runtime *rt = weft__rt;
+
+    if (region->left || region->runtime != NULL) {
+        weft_region_leave(region);
+        return false;
+    }
+    region->left = true;
+    region->runtime = rt;
+    if (rt != NULL) {
+        region->outer = rt->region;
+        region->pinned = rt->pinned;
+        rt->region = region;
+        rt->pinned = rt->strand;
+    }
+    return true;
+}
+
 int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task))
 {
     if (weft__rt == NULL || task == NULL || run == NULL)
@@ -632,6 +667,8 @@ int weft_stats(struct weft_stats *stats)
         return -EINVAL;
     all.size = stats->size;
     all.passes = rt->passes;
+    all.switches = rt->switches;
+    all.timers = rt->timers_started - rt->timers_stopped;
     all.in_flight = rt->engine->in_flight;
     rt->engine->class->stats(rt->engine, &all);
     for (int i = 0; i < WEFT__LAYER_COUNT; i++)

@@ -65,6 +65,7 @@ struct weft__layer_hooks {
 struct weft_runtime {
     /* the yield path's line */
     struct weft__strand *strand; /* who is running: a fiber's strand or &base */
+    struct weft__strand *pinned; /* who must not suspend: &base, or a fiber in WEFT_NO_SUSPEND */
     uintptr_t *head;             /* next entry of this pass */
     uintptr_t *end;              /* this pass ends here */
     uintptr_t *tail;             /* where the next pass's next entry goes */
@@ -75,6 +76,7 @@ struct weft_runtime {
     /* Runs fn(arg) on the base stack on behalf of the running strand; set by whoever switches. */
     void (*call_on_base)(struct weft_runtime *rt, void (*fn)(void *arg), void *arg);
 
+    struct weft_region *region; /* the innermost one of WEFT_NO_SUSPEND; NULL: none */
     struct weft__strand base;
     size_t reserved, capacity;
     struct weft_task *after_poll, **after_poll_tail; /* run once after the next poll */
@@ -93,7 +95,8 @@ struct weft_runtime {
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
     uint64_t passes;
-    uint64_t timers_started;
+    uint64_t switches;
+    uint64_t timers_started, timers_stopped;
     weft_time firing; /* the time for which timers are firing; -1: they are not */
     pthread_t thread;
 };

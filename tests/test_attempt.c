@@ -288,7 +288,7 @@ static void withdraw_body(void)
         offload(&waiting[i]);
     }
     cr_assert(ring__offload_withdraw(engine_of_this(), &waiting[1].op));
-    ring__finish(engine_of_this(), &waiting[1].op, -ECANCELED);
+    ring__finish(engine_of_this(), &waiting[1].op, -ECANCELED, 0);
     cr_assert(!ring__offload_withdraw(engine_of_this(), &stuck[0].op));
     end_lease();
     for (int i = 0; i < RING__JOBS; i++) {

@@ -273,6 +273,42 @@ EPOLL_TEST(registrations_stay_and_shrink)
     close_pair(other);
 }
 
+/* After a receive that came short the next one isn't even attempted, for nothing is there: unless it
+ * is, since the end came with the data, or an urgent byte stands in between. */
+EPOLL_TEST(what_is_left_after_a_short_receive)
+{
+    struct kept receive;
+    char buf[8];
+    int tcp[2];
+
+    make_tcp(tcp);
+    start_recv(&receive, tcp[0], buf, sizeof buf);
+    turn_once();
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(send(tcp[1], "abc", 3, 0), 3);
+        cr_assert_eq(result_of(&receive), 3);
+        start_recv(&receive, tcp[0], buf, sizeof buf);
+        turn_once();
+        cr_assert_eq(receive.calls, 0);
+    }
+    cr_assert_eq(send(tcp[1], "de", 2, 0), 2);
+    cr_assert_eq(send(tcp[1], "!", 1, MSG_OOB), 1);
+    cr_assert_eq(send(tcp[1], "fg", 2, 0), 2);
+    cr_assert_eq(result_of(&receive), 2, "up to the mark");
+    start_recv(&receive, tcp[0], buf, sizeof buf);
+    cr_assert_eq(result_of(&receive), 2, "and beyond");
+    start_recv(&receive, tcp[0], buf, sizeof buf);
+    turn_once();
+    cr_assert_eq(send(tcp[1], "end", 3, 0), 3);
+    shutdown(tcp[1], SHUT_WR);
+    cr_assert_eq(result_of(&receive), 3);
+    start_recv(&receive, tcp[0], buf, sizeof buf);
+    cr_assert_eq(result_of(&receive), 0);
+    start_recv(&receive, tcp[0], buf, sizeof buf);
+    cr_assert_eq(result_of(&receive), 0, "and again");
+    close_pair(tcp);
+}
+
 /* ---- descriptors closed behind the engine's back ---- */
 
 /* Another file under the same number: `fd` is closed and is one end of a new pair. */

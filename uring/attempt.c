@@ -595,7 +595,8 @@ static int do_nop(const struct ring_op *op, bool wait)
 /* ---- the table ---- */
 
 static int (*const attempts[RING__ROWS])(const struct ring_op *op, bool wait) = {
-#define OPERATION(name, ...) [RING__ROW_##name] = do_##name,
+#define STREAM_OPERATION(...) /* of engines with such operations only */
+#define OPERATION(name, ...)  [RING__ROW_##name] = do_##name,
 #include "operations.def"
 };
 
@@ -668,6 +669,26 @@ int ring__attempt(const struct ring_op *op, bool wait)
     }
 }
 
+int ring__attempt_faulty(struct ring__engine *engine, const struct ring_op *op)
+{
+    struct ring__faults *faults = &engine->faults;
+
+    if (faults->result > 0) {
+        faults->result--;
+        return faults->result_error;
+    }
+    if (faults->short_io > 0 && op->len > 1 &&
+        (op->row == RING__ROW_read || op->row == RING__ROW_write || op->row == RING__ROW_recv ||
+         op->row == RING__ROW_send)) {
+        struct ring_op piece = *op;
+
+        faults->short_io--;
+        piece.len = 1;
+        return ring__attempt(&piece, false);
+    }
+    return ring__attempt(op, false);
+}
+
 /* ---- on the pool ---- */
 
 static void start_jobs(struct ring__engine *engine);
@@ -685,7 +706,7 @@ static struct ring_op *free_job(struct ring__job *j)
 
     j->op = NULL;
     j->engine->offload.busy--;
-    op->state &= (uint8_t)~RING__OFFLOADED;
+    op->state &= (uint16_t)~RING__OFFLOADED;
     return op;
 }
 
@@ -759,7 +780,7 @@ bool ring__offload_withdraw(struct ring__engine *engine, struct ring_op *op)
         }
     }
     ring__remove(&offload->queue_tail, op);
-    op->state &= (uint8_t)~RING__OFFLOADED;
+    op->state &= (uint16_t)~RING__OFFLOADED;
     return true;
 }
 

@@ -27,6 +27,9 @@ struct ring__engine;
  * wait: true: blocks until there is a result. Any thread; the op is only read. */
 int ring__attempt(const struct ring_op *op, bool wait);
 
+/* The same, not waiting, with the faults that are being injected. */
+int ring__attempt_faulty(struct ring__engine *engine, const struct ring_op *op);
+
 /* Whether an operation that found nothing waits for it, rather than reporting -EAGAIN. */
 bool ring__may_wait(const struct ring_op *op);
 

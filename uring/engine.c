@@ -17,7 +17,7 @@ int ring__engine_init(struct ring__engine *engine, unsigned entries,
     uint8_t *alive;
     int rc = -ENOMEM;
 
-    while (buckets < entries && buckets < 1u << 16)
+    while (buckets < entries && buckets < 1u << 15)
         buckets *= 2;
     engine->options = options;
     engine->closing = NULL;

@@ -43,7 +43,7 @@
 
 #define ENTRIES      4096 /* operations in flight that are found quickly */
 #define EVENTS       256  /* taken at a time */
-#define GHOSTS       32   /* so many events of unknown files in VERIFY_AFTER are too many */
+#define GHOSTS       32   /* so many events of files nobody knows are too many */
 #define VERIFY_AFTER WEFT_MS(2)
 #define STALL        WEFT_MS(1) /* until an operation is attempted again that no event will announce */
 #define LOOK_EVERY   WEFT_US(10) /* how long passes may go on without asking the kernel */
@@ -68,8 +68,10 @@ struct slot {
     uint32_t generation; /* in the events of its registration */
     uint32_t changed;    /* the look during which the registration was last changed */
     uint32_t interest;   /* the events registered */
-    uint16_t unwanted;   /* directions in which an event came that nobody waited for: UNWANTED_* */
+    uint8_t unwanted;    /* directions in which an event came that nobody waited for: UNWANTED_* */
     bool registered;
+    bool is_stream; /* a receive that comes short has taken all there is */
+    bool drained;   /* nothing to receive, until an event says otherwise */
 };
 
 enum { UNWANTED_IN = 1, UNWANTED_OUT = 2 };
@@ -240,7 +242,7 @@ static void dequeue(struct epoll *e, struct slot *slot, struct ring_op *op)
     ring__remove(&queue_of(slot, op)->tail, op);
     if (op->state & (TRUSTING | STALLED)) {
         unlink_other(op);
-        op->state &= (uint8_t) ~(TRUSTING | STALLED);
+        op->state &= (uint16_t) ~(TRUSTING | STALLED);
     }
     e->waiting--;
 }
@@ -278,7 +280,7 @@ static int control(struct epoll *e, int how, int fd, uint32_t interest, uint64_t
 
 static void forget_slot(struct epoll *e, struct slot *slot)
 {
-    slot->registered = false;
+    slot->registered = slot->is_stream = slot->drained = false;
     slot->interest = 0;
     slot->generation++;
     slot->changed = e->looks;
@@ -359,24 +361,10 @@ static int attempt_all(struct ring_op *op)
     return rc == -EAGAIN || op->own.moved == 0 ? rc : (int)op->own.moved;
 }
 
-static int attempt_faulty(struct epoll *e, struct ring_op *op)
+static bool is_to_be_all(const struct ring_op *op)
 {
-    struct ring__faults *faults = &e->io.faults;
-
-    if (faults->result > 0) {
-        faults->result--;
-        return faults->result_error;
-    }
-    if (faults->short_io > 0 && op->len > 1 &&
-        (op->row == RING__ROW_read || op->row == RING__ROW_write || op->row == RING__ROW_recv ||
-         op->row == RING__ROW_send)) {
-        struct ring_op piece = *op;
-
-        faults->short_io--;
-        piece.len = 1;
-        return ring__attempt(&piece, false);
-    }
-    return ring__attempt(op, false);
+    return (op->row == RING__ROW_recv || op->row == RING__ROW_send) &&
+           !has_flag(op, MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
 }
 
 /* What an attempt came to; -EAGAIN: it has to wait for its descriptor. */
@@ -387,9 +375,8 @@ static int attempt(struct epoll *e, struct ring_op *op)
     if (weft__unlikely(op->state & GONE))
         return -ECANCELED;
     if (weft__unlikely(e->io.faulty))
-        rc = attempt_faulty(e, op);
-    else if (has_flag(op, MSG_WAITALL) && !(op->how & (MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC)) &&
-             op->row != RING__ROW_recvmsg && op->row != RING__ROW_sendmsg)
+        rc = ring__attempt_faulty(&e->io, op);
+    else if (weft__unlikely(has_flag(op, MSG_WAITALL)) && is_to_be_all(op))
         rc = attempt_all(op);
     else
         rc = ring__attempt(op, false);
@@ -398,6 +385,30 @@ static int attempt(struct epoll *e, struct ring_op *op)
         rc = -EAGAIN;
     }
     return rc;
+}
+
+static bool receives(const struct ring_op *op)
+{
+    return (op->row == RING__ROW_recv || op->row == RING__ROW_read) && op->len > 0;
+}
+
+/* Whether a socket's bytes come as a stream. */
+static bool is_stream(int fd)
+{
+    int type;
+    socklen_t size = sizeof type;
+
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+/* After an attempt to receive. If it has left nothing, the next one need not even be attempted before
+ * an event comes: what comes later is an edge. (Where that is wrong, at an urgent mark, confirming the
+ * registration shows it.) */
+static void note_drained(struct slot *slot, const struct ring_op *op, int res)
+{
+    if (receives(op))
+        slot->drained = slot->is_stream && !has_flag(op, MSG_PEEK | MSG_TRUNC) &&
+                        (res == -EAGAIN || (res > 0 && (uint32_t)res < op->len));
 }
 
 static bool may_wait(const struct ring_op *op)
@@ -445,7 +456,7 @@ static void settle(struct epoll *e, struct ring_op *op, int res)
         res = (int)op->own.moved;
     if (ring__rows[op->row].traits & (RING__MAKES_FD | RING__MAKES_PAIR) && res >= 0)
         note_made(e, op, res);
-    ring__finish(&e->io, op, res);
+    ring__finish(&e->io, op, res, 0);
 }
 
 /* An attempt found nothing: into the descriptor's queue, with the kernel watching. */
@@ -458,12 +469,12 @@ static void wait_for(struct epoll *e, struct ring_op *op)
     if (rc == 0 && slot_of(e, fd) == NULL) /* it was no descriptor at submission, or is another */
         rc = make_slot(e, fd);
     if (rc < 0) {
-        ring__finish(&e->io, op, rc);
+        ring__finish(&e->io, op, rc, 0);
         return;
     }
     slot = slot_of(e, fd);
     slot->unwanted &=
-        (uint16_t) ~((wanted & IN ? UNWANTED_IN : 0) | (wanted & OUT ? UNWANTED_OUT : 0));
+        (uint8_t) ~((wanted & IN ? UNWANTED_IN : 0) | (wanted & OUT ? UNWANTED_OUT : 0));
     if (slot->registered && (slot->interest & wanted) == wanted) {
         enqueue(e, slot, op);
         trust(e, op);
@@ -471,6 +482,8 @@ static void wait_for(struct epoll *e, struct ring_op *op)
     }
     rc = watch(e, slot, fd, wanted);
     if (rc == 0) {
+        if (receives(op))
+            slot->is_stream = is_stream(op->fd);
         enqueue(e, slot, op);
     } else if (rc == -ENOMEM || rc == -ENOSPC) {
         enqueue(e, slot, op);
@@ -478,7 +491,7 @@ static void wait_for(struct epoll *e, struct ring_op *op)
     } else if (rc == -EPERM) {
         ring__offload(&e->io, op);
     } else {
-        ring__finish(&e->io, op, rc);
+        ring__finish(&e->io, op, rc, 0);
     }
 }
 
@@ -491,6 +504,7 @@ static void serve(struct epoll *e, struct slot *slot, struct queue *queue)
         struct ring_op *op = queue->head;
         int res = attempt(e, op);
 
+        note_drained(slot, op, res);
         if (res == -EAGAIN && may_wait(op)) {
             if (ring__poll_now(op->fd, ring__rows[op->row].ready) > 0)
                 stall(e, op);
@@ -544,17 +558,25 @@ static void begin(struct epoll *e)
     struct ring_op *op = e->held.head;
     struct slot *slot = ring__rows[op->row].ready != 0 && !is_odd(op) ? slot_of(e, op->fd) : NULL;
     struct queue *line = slot != NULL ? queue_of(slot, op) : NULL;
+    bool patient = !(op->state & RING__CANCELLING) && !has_flag(op, MSG_DONTWAIT);
     int res;
 
     if (line != NULL && (line == &slot->any || op->state & GONE))
         line = NULL;
-    if (line != NULL && (op->state & RING__CANCELLING || has_flag(op, MSG_DONTWAIT)))
+    if (line != NULL && !patient)
         serve(e, slot, line);
     ring__remove(&e->held.tail, op);
-    op->state &= (uint8_t)~RING__HELD;
+    op->state &= (uint16_t)~RING__HELD;
     if (op->row == RING__ROW_close)
         leave(e, op->fd);
-    res = line != NULL && line->head != NULL ? -EAGAIN : attempt(e, op);
+    if (line != NULL &&
+        (line->head != NULL || (slot->drained && patient && receives(op) && !e->io.faulty))) {
+        res = -EAGAIN;
+    } else {
+        res = attempt(e, op);
+        if (line != NULL)
+            note_drained(slot, op, res);
+    }
     if (res == -EAGAIN && may_wait(op) && !(op->state & RING__CANCELLING))
         wait_for(e, op);
     else
@@ -590,7 +612,7 @@ static void verify(struct epoll *e, struct ring_op **list)
         rc = watch(e, slot, fd, interest_of(op));
 
         unlink_other(op);
-        op->state &= (uint8_t)~TRUSTING;
+        op->state &= (uint16_t)~TRUSTING;
         if (rc == -ENOMEM || rc == -ENOSPC) {
             stall(e, op);
         } else if (rc < 0) {
@@ -606,7 +628,6 @@ static void verify_some(struct epoll *e)
     verify(e, &e->old);
     splice_other(&e->old, &e->young);
     e->verify_at = weft_after(VERIFY_AFTER);
-    e->ghosts = 0;
 }
 
 static void retry_stalled(struct epoll *e)
@@ -619,7 +640,7 @@ static void retry_stalled(struct epoll *e)
         struct queue *queue = queue_of(slot, op);
 
         unlink_other(op);
-        op->state &= (uint8_t)~STALLED;
+        op->state &= (uint16_t)~STALLED;
         trust(e, op); /* perhaps the kernel has never been asked to watch */
         if (queue == &slot->any)
             serve_any(e, slot);
@@ -665,7 +686,7 @@ static void rebuild(struct epoll *e)
 /* An event nobody waited for. The second time, the kernel need not tell any more. */
 static void decline(struct epoll *e, struct slot *slot, int fd, uint32_t direction)
 {
-    uint16_t bit = direction == IN ? UNWANTED_IN : UNWANTED_OUT;
+    uint8_t bit = direction == IN ? UNWANTED_IN : UNWANTED_OUT;
     uint32_t interest = slot->interest & ~direction;
 
     if (!slot->registered || interest == slot->interest)
@@ -675,7 +696,7 @@ static void decline(struct epoll *e, struct slot *slot, int fd, uint32_t directi
     } else if (control(e, EPOLL_CTL_MOD, fd, interest,
                        (uint64_t)slot->generation << 32 | (unsigned)fd) == 0) {
         slot->interest = interest;
-        slot->unwanted &= (uint16_t)~bit;
+        slot->unwanted &= (uint8_t)~bit;
     } else { /* closed, and yet it speaks */
         forget_slot(e, slot);
         e->ghosts++;
@@ -698,6 +719,9 @@ static void take_event(struct epoll *e, const struct epoll_event *event)
             e->ghosts++;
         return;
     }
+    slot->drained = slot->drained && !in;
+    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) /* no edge announces the end a second time */
+        slot->is_stream = false;
     if (slot->any.head == NULL) {
         if (events & IN && slot->in.head == NULL)
             decline(e, slot, fd, IN);
@@ -764,6 +788,8 @@ static int engine_submit(struct weft__engine *engine, struct ring_op *op)
 
     if (weft__unlikely(!*e->io.alive))
         return -ECHILD;
+    if (ring__rows[op->row].traits & (RING__MULTI | RING__CHOSEN))
+        return -EOPNOTSUPP; /* streams do without */
     if (weft__unlikely(e->io.ended))
         return -ECANCELED;
     if (weft__unlikely(e->io.closing != NULL) && ring__is_closing(&e->io, op))

@@ -16,12 +16,13 @@
  *     and the rings are not touched.
  */
 #include "on_valgrind.h"
-#include "ring_internal.h"
+#include "stream_internal.h"
 
 #include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -34,10 +35,6 @@
 #endif
 #ifndef IORING_ENTER_REGISTERED_RING
 #define IORING_ENTER_REGISTERED_RING (1U << 4)
-#endif
-#ifndef IORING_ASYNC_CANCEL_ANY
-#define IORING_ASYNC_CANCEL_ALL (1U << 0)
-#define IORING_ASYNC_CANCEL_ANY (1U << 2)
 #endif
 #ifndef IORING_CQE_F_NOTIF
 #define IORING_CQE_F_NOTIF (1U << 3)
@@ -70,10 +67,16 @@ enum {
     RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
     RING__REPEATED = 16,
     RING__FAULTED = 32, /* what the kernel sees is a no-op; see struct ring__faults */
+    RING__LOST = 64,    /* the kernel did not find it when its end was asked for, see ask_again */
+    RING__SENT = 512,   /* zero copy: all but the end, for which nothing can be done */
 };
 
-/* user_data: an operation's address, or this engine's with a tag in the low bits. */
-enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_CANCEL_ANY, TAG_MASK = 7 };
+/* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
+ * operation whose end is asked for, with the number of its bucket in place of the highest bits. */
+enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_MASK = 7 };
+
+#define BUCKET_SHIFT 48
+#define ADDRESS_BITS (((uint64_t)1 << BUCKET_SHIFT) - 1 - TAG_MASK)
 
 struct uring {
     struct ring__engine io; /* must be first */
@@ -84,8 +87,6 @@ struct uring {
     unsigned sq_mask, sq_entries;
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
-    bool cancel_any;      /* one request for the end of everything is due */
-    bool has_cancel_any;  /* the kernel has shown no lack of it */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
     uint8_t opcodes[RING__ROWS];
 
@@ -100,9 +101,14 @@ struct uring {
     struct ring_op *pending, **pending_tail;
     struct ring_op *cancels, **cancels_tail;
     struct ring_op *plain, **plain_tail; /* to be attempted by plain system calls */
+    /* and of those that the kernel did not find: to be asked for again at `ask_at` */
+    struct ring_op *lost, **lost_tail;
+    weft_time ask_at;
 
     uint64_t wake_value;
 
+    uint64_t overflows;
+    uint16_t buffer_groups; /* numbers given out */
     struct io_uring ring;
 };
 
@@ -163,16 +169,36 @@ static inline uint32_t poll_mask(uint32_t events)
     return events;
 }
 
+/* What a stream's operation needs beside the table's fields. */
+static void fill_stream(const struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    if (op->row == RING__ROW_poll_multi)
+        sqe->len = IORING_POLL_ADD_MULTI;
+    else if (op->row == RING__ROW_accept_multi)
+        sqe->ioprio = IORING_ACCEPT_MULTISHOT;
+    else if (op->row == RING__ROW_recv_multi)
+        sqe->ioprio = IORING_RECV_MULTISHOT;
+    if (ring__rows[op->row].traits & RING__CHOSEN) {
+        sqe->flags |= IOSQE_BUFFER_SELECT;
+        sqe->buf_group = (uint16_t)op->how;
+        sqe->msg_flags = 0;
+    }
+}
+
 /* What few operations need. */
 static void fill_rest(const struct ring_op *op, struct io_uring_sqe *sqe)
 {
+    uint16_t traits = ring__rows[op->row].traits;
+
     sqe->opcode &= (uint8_t)~OPCODE_MARK;
-    if (ring__rows[op->row].traits & RING__WIDE) {
+    if (traits & (RING__MULTI | RING__CHOSEN)) {
+        fill_stream(op, sqe);
+    } else if (traits & RING__WIDE) {
         sqe->addr3 = op->more[0];
         sqe->file_index = op->own.extra;
     }
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    if (op->row == RING__ROW_poll)
+    if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
         sqe->poll32_events = poll_mask(op->how);
     if (op->row == RING__ROW_sendto) /* 16 bits there */
         sqe->file_index <<= 16;
@@ -225,7 +251,10 @@ static inline void fill(struct uring *u, struct ring_op *op)
 /* By the operation's address: the queue is FIFO, so that it names no later operation. */
 static void fill_cancel(struct uring *u, const struct ring_op *op)
 {
-    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0, (uintptr_t)u | TAG_CANCEL)
+    uint64_t bucket = (uint64_t)(ring__bucket_of(&u->io, op) - u->io.buckets);
+
+    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0,
+             bucket << BUCKET_SHIFT | ((uintptr_t)op & ADDRESS_BITS) | TAG_CANCEL)
         ->flags = u->cancel_flags;
 }
 
@@ -241,32 +270,25 @@ static void feed(struct uring *u)
         struct ring_op *op = u->pending;
 
         ring__remove(&u->pending_tail, op);
-        op->state &= (uint8_t)~RING__HELD;
+        op->state &= (uint16_t)~RING__HELD;
         fill(u, op);
         if (op->state & RING__CANCELLING) {
             op->state |= RING__CANCEL_HELD;
             ring__append(&u->cancels_tail, op);
         }
     }
-    if (u->cancel_any && has_room(u)) {
-        fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, 0, 0,
-                 u->io.faults.no_cancel_any ? UINT32_MAX
-                                            : IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL,
-                 (uintptr_t)u | TAG_CANCEL_ANY);
-        u->cancel_any = false;
-    }
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
         ring__remove(&u->cancels_tail, op);
-        op->state &= (uint8_t)~RING__CANCEL_HELD;
+        op->state &= (uint16_t)~RING__CANCEL_HELD;
         fill_cancel(u, op);
     }
 }
 
 static inline bool is_waiting_for_room(const struct uring *u)
 {
-    return u->pending != NULL || u->cancels != NULL || u->cancel_any;
+    return u->pending != NULL || u->cancels != NULL;
 }
 
 /* ---- entering the kernel ---- */
@@ -443,16 +465,45 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
     return true;
 }
 
-static inline void complete(struct uring *u, struct ring_op *op, int res)
+/* A completion that is not the only one of its operation. A stream has many, with a result each. Zero
+ * copy has two: its result, and, if that says so, word later that the kernel has let go of the bytes,
+ * which is its end. True if there are more to come. */
+static __attribute__((noinline)) bool complete_part(struct uring *u, struct ring_op *op, int *res,
+                                                    unsigned flags)
 {
+    if (op->row == RING__ROW_send_zc) {
+        if (flags & IORING_CQE_F_MORE) {
+            op->own.moved = (uint32_t)*res;
+            op->state |= RING__SENT;
+            return true;
+        }
+        op->state &= (uint16_t)~RING__SENT;
+        *res = (int)op->own.moved;
+    } else if (flags & IORING_CQE_F_MORE) {
+        u->io.completed++;
+        op->done(op, *res, flags);
+        weft__forget_locals(weft__rt);
+        return true;
+    }
+    return false;
+}
+
+static inline void complete(struct uring *u, struct ring_op *op, int res, unsigned flags)
+{
+    if (weft__unlikely(flags & (IORING_CQE_F_MORE | IORING_CQE_F_NOTIF)) &&
+        complete_part(u, op, &res, flags))
+        return;
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
-            op->state &= (uint8_t)~RING__FAULTED;
+            op->state &= (uint16_t)~RING__FAULTED;
             res = u->io.faults.result_error;
         }
         if (op->state & RING__CANCEL_HELD) {
             ring__remove(&u->cancels_tail, op);
-            op->state &= (uint8_t)~RING__CANCEL_HELD;
+            op->state &= (uint16_t)~RING__CANCEL_HELD;
+        } else if (op->state & RING__LOST) {
+            ring__remove(&u->lost_tail, op);
+            op->state &= (uint16_t)~RING__LOST;
         }
     }
     if (weft__unlikely(res <= -ERESTARTSYS)) /* what splice, for one, has for a signal */
@@ -461,18 +512,7 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
         return;
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
-    ring__finish(&u->io, op, res);
-}
-
-/* Zero copy has two completions: its result, and later, if the first says so, word that the kernel
- * has let go of the bytes. True for the first of two; for the second `res` becomes the result. */
-static bool is_first_of_two(struct ring_op *op, int *res, uint32_t flags)
-{
-    if (flags & IORING_CQE_F_MORE)
-        op->own.moved = (uint32_t)*res;
-    else
-        *res = (int)op->own.moved;
-    return flags & IORING_CQE_F_MORE;
+    ring__finish(&u->io, op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
 }
 
 /* Goes on with what an attempt by plain system calls has come to; true if that is the result. */
@@ -486,7 +526,7 @@ static bool go_on_plainly(struct uring *u, struct ring_op *op, int res)
     }
     if (op->state & RING__CANCELLING && (res == RING__WOULD_BLOCK || res == -EINPROGRESS))
         res = -ECANCELED;
-    complete(u, op, res);
+    complete(u, op, res, 0);
     return u->io.completed != before;
 }
 
@@ -500,27 +540,63 @@ static unsigned attempt_plain(struct uring *u)
 {
     struct ring_op *next, *op = u->plain;
     unsigned reported = 0;
+    int res;
 
     u->plain = NULL;
     u->plain_tail = &u->plain;
     for (; op != NULL; op = next) {
         next = op->next;
-        op->state &= (uint8_t)~RING__HELD;
-        reported += go_on_plainly(u, op, ring__attempt(op, false));
+        op->state &= (uint16_t)~RING__HELD;
+        res = weft__unlikely(u->io.faulty) ? ring__attempt_faulty(&u->io, op)
+                                           : ring__attempt(op, false);
+        reported += go_on_plainly(u, op, res);
     }
     return reported;
 }
 
-static void complete_internal(struct uring *u, unsigned tag, int res)
+/* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
+ * found its descriptor ready when it was to wait for it, and one that waits for a page of a file, is
+ * where no request finds it (6.18): it goes on, and would never end. So if it is still in flight, its end
+ * is asked for again, a little later. The operation is compared, never looked at, unless it is there. */
+static void ask_again(struct uring *u, uint64_t user_data)
 {
-    if (tag == TAG_WAKE) {
-        u->armed = false;
-    } else if (tag == TAG_CANCEL_ANY && res == -EINVAL) {
-        /* before 5.19: one request each */
-        u->has_cancel_any = false;
-        self(&u->io.base)->io.base.class->cancel_all(&u->io.base);
+    struct ring_op *op = u->io.buckets[user_data >> BUCKET_SHIFT];
+
+    while (op != NULL && ((uintptr_t)op ^ user_data) & ADDRESS_BITS)
+        op = op->same;
+    if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD | RING__LOST |
+                                    RING__SENT | RING__OFFLOADED)) != RING__CANCELLING)
+        return;
+    if (u->lost == NULL)
+        u->ask_at = weft_after(RETRY_WAIT);
+    op->state |= RING__LOST;
+    ring__append(&u->lost_tail, op);
+}
+
+/* When it is time to ask again: asks. Else the engine must not wait longer than until then. */
+static weft_time ask_for_lost(struct uring *u, weft_time until)
+{
+    if (weft__likely(u->lost == NULL))
+        return until;
+    if (weft_now() < u->ask_at)
+        return until < u->ask_at ? until : u->ask_at;
+    while (u->lost != NULL) {
+        struct ring_op *op = u->lost;
+
+        ring__remove(&u->lost_tail, op);
+        op->state ^= RING__LOST | RING__CANCEL_HELD;
+        ring__append(&u->cancels_tail, op);
     }
-    /* the answer to a request for an operation's end says nothing: the operation itself does */
+    return until;
+}
+
+/* Else the answer to such a request says nothing: the operation itself does. */
+static void complete_internal(struct uring *u, uint64_t user_data, int res)
+{
+    if ((user_data & TAG_MASK) == TAG_WAKE)
+        u->armed = false;
+    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
+        ask_again(u, user_data);
 }
 
 /* Reports what the completion queue holds now, but not what is added meanwhile. */
@@ -532,21 +608,16 @@ static unsigned reap(struct uring *u)
     while (head != tail) {
         const struct io_uring_cqe *cqe = &u->cqes[head & u->cq_mask];
         uint64_t user_data = cqe->user_data;
-        uint32_t flags = cqe->flags;
         int res = cqe->res;
+        unsigned flags = cqe->flags;
 
         /* before the report, which may enter the kernel to make room for submissions */
         __atomic_store_n(u->cq_khead, ++head, __ATOMIC_RELEASE);
         if (weft__likely((user_data & TAG_MASK) == TAG_OP)) {
-            struct ring_op *op = (struct ring_op *)(uintptr_t)user_data;
-
-            if (weft__unlikely(flags & (IORING_CQE_F_MORE | IORING_CQE_F_NOTIF)) &&
-                is_first_of_two(op, &res, flags))
-                continue;
-            complete(u, op, res);
+            complete(u, (struct ring_op *)(uintptr_t)user_data, res, flags);
             reported++;
         } else {
-            complete_internal(u, user_data & TAG_MASK, res);
+            complete_internal(u, user_data, res);
         }
     }
     return reported;
@@ -558,6 +629,9 @@ static unsigned flush(struct uring *u)
 {
     unsigned reported = 0;
 
+    if (weft__likely(!(kernel_flags(u) & IORING_SQ_CQ_OVERFLOW)))
+        return 0;
+    u->overflows++;
     for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
         enter(u, 0, 0, IORING_ENTER_GETEVENTS, NULL);
         reported += reap(u);
@@ -620,20 +694,9 @@ static void uring_cancel_all(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     u->io.ended = true;
-    if (!*u->io.alive)
-        return;
-    for (unsigned i = 0; i <= u->io.bucket_mask + 1; i++) {
-        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
-            if (op->state & RING__OFFLOADED) {
-                uring_cancel(engine, op);
-            } else if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
-                op->state |= RING__CANCEL_HELD;
-                ring__append(&u->cancels_tail, op);
-            }
-            op->state |= RING__CANCELLING;
-        }
-    }
-    u->cancel_any = u->has_cancel_any;
+    for (unsigned i = 0; i <= u->io.bucket_mask + 1; i++)
+        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same)
+            uring_cancel(engine, op);
 }
 
 static bool uring_quiet(struct weft__engine *engine)
@@ -643,7 +706,7 @@ static bool uring_quiet(struct weft__engine *engine)
     return u->sq_tail == u->sq_head &&
            *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
            !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
-           !is_waiting_for_room(u) && u->plain == NULL &&
+           !is_waiting_for_room(u) && u->lost == NULL && u->plain == NULL &&
            atomic_load_explicit(&u->io.woken, memory_order_relaxed) == 0;
 }
 
@@ -662,6 +725,7 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         unsigned head = u->sq_head;
         bool wait;
 
+        until = ask_for_lost(u, until);
         feed(u);
         wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u) &&
                u->plain == NULL;
@@ -702,6 +766,80 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
     return rc;
 }
 
+static void uring_stats(const struct weft__engine *engine, struct weft_stats *stats)
+{
+    ring__engine_stats(engine, stats);
+    stats->overflows += ((const struct uring *)(const void *)engine)->overflows;
+}
+
+static unsigned round_up(unsigned n)
+{
+    unsigned power = 1;
+
+    while (power < n && power < 1u << 15)
+        power *= 2;
+    return power;
+}
+
+/* ---- pools of buffers that the kernel chooses from ---- */
+
+_Static_assert(RING__BUFFER == IORING_CQE_F_BUFFER && RING__MORE == IORING_CQE_F_MORE &&
+                   RING__BUFFER_SHIFT == IORING_CQE_BUFFER_SHIFT,
+               "completion flags are handed on as they are");
+
+int ring__buffers_share(struct ring_buffers *buffers)
+{
+    struct uring *u = self(buffers->rt->engine);
+    struct io_uring_buf_reg reg = {0};
+    unsigned entries = round_up(buffers->count);
+    void *ring;
+    int rc;
+
+    if (buffers->rt->engine->class != &weft__engine_uring || !*u->io.alive)
+        return -EOPNOTSUPP;
+    if (u->buffer_groups == UINT16_MAX)
+        return -ENOSPC;
+    ring = mmap(NULL, entries * sizeof(struct io_uring_buf), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ring == MAP_FAILED)
+        return -ENOMEM;
+    madvise(ring, entries * sizeof(struct io_uring_buf), MADV_DONTFORK);
+    reg.ring_addr = (uintptr_t)ring;
+    reg.ring_entries = entries;
+    reg.bgid = u->buffer_groups;
+    rc = io_uring_register_buf_ring(&u->ring, &reg, 0);
+    if (rc < 0) {
+        munmap(ring, entries * sizeof(struct io_uring_buf));
+        return rc;
+    }
+    buffers->group = u->buffer_groups++;
+    buffers->ring = ring;
+    buffers->mask = entries - 1;
+    buffers->tail = 0;
+    return 0;
+}
+
+void ring__buffers_unshare(struct ring_buffers *buffers)
+{
+    struct uring *u = self(buffers->rt->engine);
+
+    if (*u->io.alive)
+        io_uring_unregister_buf_ring(&u->ring, buffers->group);
+    munmap(buffers->ring, (buffers->mask + 1) * sizeof(struct io_uring_buf));
+}
+
+void ring__buffers_add(struct ring_buffers *buffers, uint32_t index)
+{
+    struct io_uring_buf_ring *ring = buffers->ring;
+    struct io_uring_buf *entry = &ring->bufs[buffers->tail & buffers->mask];
+
+    /* field by field: the first entry's reserved field is the ring's tail */
+    entry->addr = (uintptr_t)ring__buffer(buffers, index);
+    entry->len = (uint32_t)buffers->size;
+    entry->bid = (uint16_t)index;
+    __atomic_store_n(&ring->tail, ++buffers->tail, __ATOMIC_RELEASE);
+}
+
 /* ---- life ---- */
 
 static void uring_destroy(struct weft__engine *engine)
@@ -713,7 +851,7 @@ static void uring_destroy(struct weft__engine *engine)
         for (int i = 0; u->armed && i < 1000; i++) {
             if (u->sq_tail - u->sq_head < u->sq_entries)
                 fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
-                         (uintptr_t)u | TAG_CANCEL);
+                         TAG_CANCEL);
             enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL);
             reap(u);
         }
@@ -746,15 +884,6 @@ static size_t need(unsigned sq_entries, unsigned cq_entries)
 {
     return sq_entries * (sizeof(struct io_uring_sqe) + sizeof(unsigned)) +
            cq_entries * sizeof(struct io_uring_cqe) + 4096;
-}
-
-static unsigned round_up(unsigned n)
-{
-    unsigned power = 1;
-
-    while (power < n && power < 1u << 15)
-        power *= 2;
-    return power;
 }
 
 unsigned ring__refused_flags;
@@ -878,13 +1007,16 @@ static void probe_opcodes(struct uring *u)
 
     for (int row = 0; row < RING__ROWS; row++) {
         uint8_t opcode = opcodes[row];
-        bool marked = ring__rows[row].traits & (RING__WIDE | RING__LONG);
+        uint16_t traits = ring__rows[row].traits;
+        bool marked = traits & (RING__WIDE | RING__LONG | RING__MULTI | RING__CHOSEN);
+        bool refused = ring__refused_rows[row] && row != RING__ROW_poll &&
+                       !(traits & (RING__MULTI | RING__CHOSEN));
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
         marked |= row == RING__ROW_poll;
 #endif
         /* those of 5.11, where it doesn't tell */
-        if (opcode == OPCODE_NONE || (ring__refused_rows[row] && row != RING__ROW_poll) ||
+        if (opcode == OPCODE_NONE || refused ||
             (probe != NULL ? !io_uring_opcode_supported(probe, opcode)
                            : opcode > IORING_OP_UNLINKAT))
             u->opcodes[row] = OPCODE_NONE;
@@ -909,7 +1041,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     u->pending_tail = &u->pending;
     u->cancels_tail = &u->cancels;
     u->plain_tail = &u->plain;
-    u->has_cancel_any = true;
+    u->lost_tail = &u->lost;
     if (sq > cq) /* the kernel wants it so */
         sq = cq;
     rc = ring__engine_init(&u->io, cq, options, why, why_size);
@@ -948,7 +1080,7 @@ const struct weft__engine_class weft__engine_uring = {
     .turn = uring_turn,
     .wake = ring__wake,
     .cancel_all = uring_cancel_all,
-    .stats = ring__engine_stats,
+    .stats = uring_stats,
     .submit = uring_submit,
     .cancel = uring_cancel,
 };

@@ -19,21 +19,10 @@ struct request {
     struct weft_timer deadline;
 };
 
-/* Whether nobody has the promise and nothing waits for it, but for the operation itself. */
-static bool is_abandoned(const struct promise *p)
-{
-    while (p->link.count == 1) {
-        if (promise__flags(p) != PROMISE__PROXY)
-            return p->waiters == NULL;
-        p = p->target;
-    }
-    return false;
-}
-
 /* Whether nobody will take what the operation has made. */
 static bool is_for_nobody(const struct weft_runtime *rt, void *extra)
 {
-    return is_abandoned(promise__of_extra(extra)) || ring__ended(rt);
+    return promise__is_abandoned(promise__of_extra(extra)) || ring__ended(rt);
 }
 
 static void settle(void *extra, int res)
@@ -136,7 +125,8 @@ static void request_start(struct request *r, int rc, weft_time deadline)
     DEFINE(promise_##name, name, parameters, arguments)
 #define POLL_OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     DEFINE(promise_##name##_fd, name, parameters, arguments) /* promise_poll is taken */
-#define RAW_OPERATION(...) /* close has a form of its own, below */
+#define RAW_OPERATION(...)    /* close has a form of its own, below */
+#define STREAM_OPERATION(...) /* stream_promise.c */
 #include "operations.def"
 
 /* ---- with the sender's address ---- */
@@ -216,8 +206,8 @@ static void exact_done(struct ring_op *op, int res, unsigned flags)
         if (e->advances)
             op->off += (uint64_t)res;
         res = ring__submit(e->request.rt, op);
-        if (res < 0)
-            exact_finish(e, res);
+        if (res < 0) /* -EBADF: being closed */
+            exact_finish(e, res == -EBADF ? -ECANCELED : res);
     }
 }
 
@@ -361,9 +351,14 @@ struct close_request {
 static void close_finish(struct ring__closing *closing)
 {
     struct close_request *c = weft__container(closing, struct close_request, closing);
+    struct weft_runtime *rt = c->rt;
 
-    ring__close_finish(c->rt, closing);
-    settle(c, ring__close(c->rt, c->fd));
+    int rc;
+
+    ring__close_finish(rt, closing);
+    rc = ring__close(rt, c->fd);
+    ring__closed(rt, c->fd);
+    settle(c, rc);
 }
 
 struct promise *promise_close(int fd)

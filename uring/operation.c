@@ -10,6 +10,7 @@ const struct ring__row_info ring__rows[RING__ROWS] = {
 #include "operations.def"
 };
 
+#define STREAM_OPERATION(...) /* streams submit them */
 #define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     int ring_##name(struct ring_op *op RING__AFTER parameters)             \
     {                                                                      \

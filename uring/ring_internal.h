@@ -31,14 +31,21 @@ enum ring__traits {
     RING__MAKES_FD = 2,
     RING__MSG = 4,
     RING__ONCE = 8,
-    RING__BLOCKS = 16,
-    RING__WIDE = 32,
-    RING__LONG = 64,
-    RING__MAKES_PAIR = 128,
-    RING__TAKES_FDS = 256,
+    RING__MULTI = 16,
+    RING__CHOSEN = 32,
+    RING__BLOCKS = 64,
+    RING__WIDE = 128,
+    RING__LONG = 256,
+    RING__MAKES_PAIR = 512,
+    RING__TAKES_FDS = 1024,
 
     RING__MAKES = RING__MAKES_FD | RING__MAKES_PAIR | RING__TAKES_FDS,
 };
+
+/* What done() gets as `flags` of a stream's operation; else 0. */
+#define RING__BUFFER       1u /* its index: flags >> RING__BUFFER_SHIFT */
+#define RING__MORE         2u /* this was not the last result */
+#define RING__BUFFER_SHIFT 16
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
@@ -61,13 +68,13 @@ struct ring__row_info {
 };
 extern const struct ring__row_info ring__rows[RING__ROWS];
 
-/* ring_op.state; the bits 4, 8, 16 and 32 are the engine's own. */
+/* ring_op.state; the bits 4 to 64, and from 512, are the engine's own. */
 enum {
-    RING__CANCELLING = 1,  /* an end has been asked for: no repetition any more */
-    RING__HELD = 2,        /* queued: not yet handed to the kernel, or not yet attempted */
-    RING__CONNECTING = 64, /* a connect: an attempt has begun it: the next one asks how it went */
-    RING__SECOND = 64,     /* one on two descriptors: the poll is for the second */
-    RING__OFFLOADED = 128, /* it is the pool's */
+    RING__CANCELLING = 1,   /* an end has been asked for: no repetition any more */
+    RING__HELD = 2,         /* queued: not yet handed to the kernel, or not yet attempted */
+    RING__CONNECTING = 256, /* for ring__attempt: the connect has begun */
+    RING__SECOND = 256,     /* of two descriptors, the second is waited for */
+    RING__OFFLOADED = 128,  /* it is the pool's */
 };
 
 /* ---- preparing: fills in everything but `done` ---- */
@@ -167,14 +174,13 @@ static inline void ring__remove(struct ring_op ***tail, struct ring_op *op)
 
 /* Faults on purpose, for tests. */
 struct ring__faults {
-    int enter;          /* so many times entering the kernel fails ... */
-    int enter_error;    /* ... with this */
-    int result;         /* so many operations complete with ... */
-    int result_error;   /* ... this, undone */
-    int short_io;       /* so many transfers are cut to one byte */
-    int no_room;        /* io_uring: so many times there is no free submission entry */
-    bool no_cancel_any; /* io_uring: the kernel refuses to cancel everything in one request */
-    int no_watch;       /* epoll: so many times the kernel watches no further descriptor */
+    int enter;        /* so many times entering the kernel fails ... */
+    int enter_error;  /* ... with this */
+    int result;       /* so many operations complete with ... */
+    int result_error; /* ... this, undone */
+    int short_io;     /* so many transfers are cut to one byte */
+    int no_room;      /* io_uring: so many times there is no free submission entry */
+    int no_watch;     /* epoll: so many times the kernel watches no further descriptor */
 };
 
 /* A descriptor that is being closed: operations on it are refused, and `clear` is called, on the
@@ -184,6 +190,8 @@ struct ring__closing {
     void (*clear)(struct ring__closing *closing);
     int fd;
 };
+
+#define RING__RESTING 64 /* a power of two */
 
 struct ring__engine {
     struct weft__engine base;
@@ -199,6 +207,10 @@ struct ring__engine {
     atomic_uint woken;     /* a wake() that no turn has seen */
     atomic_uint need_wake; /* the engine waits, or is about to */
     int wake_fd;           /* an eventfd, written by wake() when the engine waits */
+
+    struct ring_stream *starved;                /* streams that wait for a descriptor to be free */
+    struct ring_stream *resting[RING__RESTING]; /* streams with nothing in flight, by descriptor */
+    unsigned resting_count;
 
     struct ring__faults faults;
     const struct weft_options *options; /* the runtime's */
@@ -289,7 +301,8 @@ static inline void ring__reported(struct ring__engine *engine, int fd, int secon
 int ring__end_odd(struct ring__engine *engine, const struct ring_op *op);
 
 /* An operation is over. Nothing of the engine may be in use that `done` could change. */
-static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res)
+static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res,
+                                unsigned flags)
 {
     int fd = op->fd, second_fd = -1;
 
@@ -297,7 +310,7 @@ static inline void ring__finish(struct ring__engine *engine, struct ring_op *op,
         second_fd = ring__end_odd(engine, op);
     engine->completed++;
     ring__end(engine, op);
-    op->done(op, res, 0);
+    op->done(op, res, flags);
     weft__forget_locals(weft__rt);
     ring__reported(engine, fd, second_fd);
 }
@@ -350,6 +363,17 @@ bool ring__discard(struct weft_runtime *rt, const struct ring_op *op, int res);
  * position becomes `end`. */
 int ring__sendfile_begin(int out, int in, size_t len, int64_t *offset, int pipe[2]);
 void ring__sendfile_end(int in, int64_t offset, int64_t end, const int pipe[2]);
+/* Descriptor `fd` has been closed: streams of it end, and there is one for those that wait for one. May
+ * call anybody. */
+void ring__closed_slow(struct ring__engine *engine, int fd);
+static inline void ring__closed(struct weft_runtime *rt, int fd)
+{
+    struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
+
+    if (rt->engine->class->submit != NULL &&
+        weft__unlikely(engine->starved != NULL || engine->resting_count > 0))
+        ring__closed_slow(engine, fd);
+}
 
 /* Whether the time to try has passed. */
 static inline bool ring__is_late(weft_time deadline)

@@ -35,6 +35,7 @@
 
 #include <weft/base.h>
 #include <weft/ring.h>
+#include <weft/ring_stream.h>
 #if WEFT_HAS_FIBERS
 #include <weft/fiber.h>
 #endif
@@ -283,6 +284,16 @@ FIBER_SUSPENDS WEFT_API int fiber_connect_host(const char *host, const char *ser
  * Returns the descriptor, the caller's to close; -EINVAL for NULL or "", -ENAMETOOLONG; or what
  * fiber_connect returns. Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_connect_unix(const char *path, weft_time deadline);
+
+/* Takes the next item of a stream, waiting for it if need be. Returns
+ *   accept: a descriptor, the caller's to close;
+ *   recv: the number of bytes, and *item, to be given back with ring_item_release; 0: the peer has
+ *     ended. `item` must not be NULL (-EFAULT);
+ *   poll: the events;
+ * -ETIMEDOUT, -ECANCELED: nothing was taken; -EBUSY: somebody else waits for the next item; or what
+ * ended the stream, after all that came before it, and again at each call. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_stream_next(struct ring_stream *stream, struct ring_item *item,
+                                              weft_time deadline);
 #endif
 
 /* ---- As promises: see the fiber_ function of the same name -------------------------------------- */
@@ -469,6 +480,12 @@ WEFT_API WEFT_NODISCARD struct promise *promise_connect_host(const char *host, c
 
 /* Fulfilled with a connected socket's descriptor. path: copied. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_connect_unix(const char *path, weft_time deadline);
+
+/* Fulfilled with what fiber_stream_next returns. `item` belongs to the operation until the promise is
+ * settled. An item that comes when nobody holds the promise any more stays in the stream; the
+ * promise's settlement is when it is taken, so an item is never taken and lost. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *
+promise_ring_stream_next(struct ring_stream *stream, struct ring_item *item, weft_time deadline);
 
 WEFT_END_DECLS
 

@@ -56,9 +56,8 @@ struct ring_op {
     int32_t fd;
     uint32_t len;
     uint32_t how;
-    uint8_t row;
-    uint8_t state;
-    uint16_t reserved0;
+    uint16_t state;
+    uint8_t row, reserved0;
 
     /* Its place among the operations on its descriptor, and in an engine's queue. */
     struct ring_op *same, **same_link;
