@@ -93,6 +93,7 @@ struct epoll {
     int fd;
     bool has_pwait2;
     bool has_more; /* the last look filled the array */
+    bool woken;    /* the wake-up was among this turn's events */
 
     struct slot **chunks;
     unsigned chunks_count;
@@ -722,8 +723,10 @@ static void take_event(struct epoll *e, const struct epoll_event *event)
     int fd = (int)(uint32_t)event->data.u64;
     struct slot *slot;
 
-    if (event->data.u64 == WAKE)
+    if (event->data.u64 == WAKE) {
+        e->woken = true;
         return;
+    }
     slot = slot_of(e, fd);
     if (!slot->registered || event->data.u64 >> 32 != slot->generation) {
         /* if it has changed since the kernel was asked, the event is merely late */
@@ -882,6 +885,7 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
 
     if (weft__unlikely(!*e->io.alive))
         return ring__refuse_fork(&e->io);
+    e->woken = false;
     begin_all(e);
     if (e->stalled != NULL && weft_now() >= e->stalled_until)
         retry_stalled(e);
@@ -892,7 +896,7 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
     /* before going to sleep: if something is ready, nothing needs to be verified yet */
     if (e->waiting > 0 && (!wait || e->young != NULL || e->old != NULL))
         rc = look(e, WEFT_NOWAIT);
-    if (wait && rc == 0 && e->io.completed == before) {
+    if (wait && rc == 0 && !e->woken && e->io.completed == before) {
         verify(e, &e->old);
         verify(e, &e->young);
         if (e->io.completed == before && !has_held(e))
