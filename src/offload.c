@@ -27,7 +27,8 @@ static struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work, gone;
     struct queue queues[WEFT__JOB_KINDS];
-    unsigned threads, idle, starting;
+    unsigned threads, idle, starting; /* of threads: those that have, or will soon have, time */
+    unsigned finishing;               /* ... once they have handed their job back */
     bool ending, has_retired;
     pthread_t retired;
     int pid; /* whose threads these are; after fork they are the parent's */
@@ -56,7 +57,7 @@ static void reset_pool(void)
         reset_queue(&pool.queues[i]);
     pool.queues[WEFT__JOB_WORK].limit = 16;
     pool.queues[WEFT__JOB_LOOKUP].limit = 4;
-    pool.threads = pool.idle = pool.starting = 0;
+    pool.threads = pool.idle = pool.starting = pool.finishing = 0;
     pool.ending = pool.has_retired = false;
     pool.pid = (int)getpid();
 }
@@ -68,6 +69,18 @@ static void make_pool(void)
     pthread_atfork(NULL, NULL, reset_pool);
 }
 
+/* Takes a job off its queue. Locked. */
+static void unqueue(struct queue *queue, struct weft__job *job)
+{
+    *job->link = job->next;
+    if (job->next != NULL)
+        job->next->link = job->link;
+    else
+        queue->tail = job->link;
+    job->link = NULL;
+    queue->queued--;
+}
+
 /* The first job that may run now, off its queue; NULL: none. Locked. */
 static struct weft__job *take_job(void)
 {
@@ -76,10 +89,7 @@ static struct weft__job *take_job(void)
         struct weft__job *job = queue->head;
 
         if (job != NULL && queue->running < queue->limit) {
-            queue->head = job->next;
-            if (queue->head == NULL)
-                queue->tail = &queue->head;
-            queue->queued--;
+            unqueue(queue, job);
             queue->running++;
             return job;
         }
@@ -95,12 +105,11 @@ static void run_done(struct weft_task *task)
     job->done(job);
 }
 
-/* Runs a job and hands it back; it may be freed by then. */
-static void run_job(struct weft__job *job)
+/* Hands a job back; it may be freed by then. */
+static void hand_back(struct weft__job *job)
 {
     struct weft_inbox *inbox = job->inbox;
 
-    job->run(job);
     job->task.run = run_done;
     if (weft_post(inbox, &job->task) < 0) {
         weft_inbox_unref(inbox);
@@ -149,9 +158,16 @@ static void *work(void *unused)
             break;
         kind = job->kind;
         pthread_mutex_unlock(&pool.lock);
-        run_job(job);
+        job->run(job);
+        /* from here on it is a thread for the next job: who learns of this one's end and hands the
+         * next one over at once shall not start another thread */
         pthread_mutex_lock(&pool.lock);
         pool.queues[kind].running--;
+        pool.finishing++;
+        pthread_mutex_unlock(&pool.lock);
+        hand_back(job);
+        pthread_mutex_lock(&pool.lock);
+        pool.finishing--;
     }
     retire();
     return NULL;
@@ -202,22 +218,37 @@ int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job
     job->next = NULL;
     job->inbox = weft_inbox_ref();
     pthread_mutex_lock(&pool.lock);
+    job->link = queue->tail;
     *queue->tail = job;
     queue->tail = &job->next;
     queue->queued++;
-    if (runnable() > pool.idle + pool.starting) /* each of those has one of the others to do */
+    if (runnable() > pool.idle + pool.starting + pool.finishing) /* one for each of the others */
         rc = add_thread();
     if (rc < 0 && pool.threads > 0)
         rc = 0; /* one of those there are will come to it */
     if (rc == 0) {
         pthread_cond_signal(&pool.work);
-    } else { /* no thread, so nobody has taken anything: it is the only job */
-        reset_queue(queue);
+    } else {
+        unqueue(queue, job); /* nobody has taken it: there is no thread */
     }
     pthread_mutex_unlock(&pool.lock);
     if (rc < 0)
         weft_inbox_unref(job->inbox);
     return rc;
+}
+
+bool weft__offload_withdraw(struct weft__job *job)
+{
+    bool is_queued;
+
+    pthread_mutex_lock(&pool.lock);
+    is_queued = job->link != NULL;
+    if (is_queued)
+        unqueue(&pool.queues[job->kind], job);
+    pthread_mutex_unlock(&pool.lock);
+    if (is_queued)
+        weft_inbox_unref(job->inbox);
+    return is_queued;
 }
 
 /* Threads in a job. Locked. */

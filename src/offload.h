@@ -12,7 +12,7 @@ struct weft__job {
     void (*drop)(struct weft__job *job); /* instead, on any thread: the runtime has ended */
     struct weft_task task;
     struct weft_inbox *inbox;
-    struct weft__job *next;
+    struct weft__job *next, **link; /* in its queue; link is NULL from the moment a thread has it */
     int kind;
 };
 
@@ -23,6 +23,11 @@ enum weft__job_kind { WEFT__JOB_WORK, WEFT__JOB_LOOKUP, WEFT__JOB_KINDS };
 /* Hands a job over. Returns 0, or -ENOMEM or -EAGAIN when there is no thread and none can be made.
  * Until it is done the runtime doesn't take itself for deadlocked; its end doesn't wait for jobs. */
 int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job_kind kind);
+
+/* Takes back a job that no thread has begun. True: it is the caller's again, and neither `done` nor
+ * `drop` will be called; false: it is under way. For a job handed over and not done yet; on the
+ * runtime's thread. */
+bool weft__offload_withdraw(struct weft__job *job);
 
 /* For tests: threads alive, and jobs that are queued or under way. */
 unsigned weft__offload_threads(unsigned *jobs);

@@ -86,6 +86,7 @@ struct weft_runtime {
     const struct weft__layer_hooks *hooks[WEFT__LAYER_COUNT];
 
     struct weft_options options;
+    char *engine_reason; /* why a better engine is not in use; NULL: it is, or nobody knows */
     struct weft_task main_task;
     weft_main_fn *main;
     void *main_arg;

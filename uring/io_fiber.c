@@ -224,7 +224,7 @@ int fiber_close(int fd)
         fiber__park(rt, self, &c.wait);
     }
     ring__close_finish(rt, &c.closing);
-    rc = ring__close_now(fd);
+    rc = ring__close(rt, fd);
     ring__closed(rt, fd);
     return rc;
 }
@@ -281,7 +281,7 @@ static int connect_to(const struct sockaddr *address, socklen_t len, weft_time d
     rc = fiber_connect(fd, address, len, deadline);
     if (rc == 0)
         return fd;
-    ring__close_now(fd);
+    ring__close(weft__rt, fd);
     return rc;
 }
 

@@ -25,7 +25,7 @@ static void settle(struct weft_runtime *rt, void *extra, int res, bool is_fd)
     struct promise *p = promise__of_extra(extra);
 
     if (weft__unlikely(is_fd && res >= 0 && (promise__is_abandoned(p) || ring__ended(rt)))) {
-        ring__close_now(res);
+        ring__close(rt, res);
         res = -ECANCELED;
     }
     promise__settle(p, res < 0 ? res : 0, weft_num(res));
@@ -215,7 +215,7 @@ static void close_finish(struct ring__closing *closing)
     int rc;
 
     ring__close_finish(rt, closing);
-    rc = ring__close_now(c->fd);
+    rc = ring__close(rt, c->fd);
     ring__closed(rt, c->fd);
     settle(rt, c, rc, false);
 }
@@ -279,7 +279,7 @@ static void connect_next(struct connect_request *c, int error)
                 request_end(r, -ETIMEDOUT);
             return;
         }
-        ring__close_now(c->fd);
+        ring__close(c->request.rt, c->fd);
     }
     connect_finish(c, error);
 }
@@ -293,7 +293,7 @@ static void connect_done(struct ring_op *op, int res, unsigned flags)
         connect_finish(c, c->fd);
         return;
     }
-    ring__close_now(c->fd);
+    ring__close(c->request.rt, c->fd);
     if (c->lookup == NULL || c->request.reason != 0)
         connect_finish(c, res);
     else
@@ -400,7 +400,7 @@ struct promise *promise_connect_unix(const char *path, weft_time deadline)
     if (rc == 0)
         rc = ring__submit(c->request.rt, &c->request.op);
     if (rc < 0) {
-        ring__close_now(c->fd);
+        ring__close(c->request.rt, c->fd);
         connect_finish(c, rc);
     } else if (deadline <= WEFT_NOWAIT) {
         request_end(&c->request, -ETIMEDOUT);
