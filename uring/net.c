@@ -64,14 +64,14 @@ static int listen_at(const struct sockaddr *address, socklen_t len, int backlog,
 int ring_listen(const char *host, const char *service, int backlog)
 {
     union ring__address address;
+    struct ring__entry entry;
     int port = ring__service_port(service), saved = errno, fd;
-    socklen_t len;
 
     if (port < 0)
         return -EINVAL;
     if (host != NULL) {
-        fd = ring__numeric_address(host, port, &address, &len)
-                 ? listen_at(&address.any, len, backlog, false)
+        fd = ring__resolve_numeric(host, service, 0, &entry) == 0
+                 ? listen_at(&entry.address.any, entry.info.ai_addrlen, backlog, false)
                  : -EINVAL;
     } else {
         memset(&address, 0, sizeof address);
