@@ -199,17 +199,34 @@ WEFT_API WEFT_NODISCARD int ring_resolve_host(struct ring_resolve *resolve, cons
  * too; doesn't suspend, cannot fail. Since 0.1. */
 WEFT_API void ring_resolve_cancel(struct ring_resolve *resolve);
 
-/* ---- Sockets to listen on; any thread, with or without a runtime; they never suspend ----------- */
+/* ---- Bound sockets; any thread, with or without a runtime; they never suspend ------------------ */
+
+/* How to bind: bits. */
+#define RING_REUSEPORT \
+    8u                  /* other sockets of this user may bind the same port, all with this flag:
+                            * the kernel spreads connections (datagrams: peers) over them */
+#define RING_V6ONLY 16u /* an IPv6 socket that takes no IPv4 */
 
 /* Makes a TCP socket that listens. host: a numeric IPv4 or IPv6 address; NULL: every address of
- * both families. service: a port number, or a name known without a lookup ("http", "https"); "0":
- * any free port, see ring_local_port. backlog: connections that may wait for accept; 0: the
- * system's maximum. SO_REUSEADDR and close-on-exec are set.
+ * both families (with RING_V6ONLY: every IPv6 address). service: a port number, or a name known
+ * without a lookup ("http", "https"); "0" or NULL: any free port, see ring_local_port. backlog:
+ * connections that may wait for accept; 0: the system's maximum. flags: RING_REUSEPORT, for a
+ * listener in each of several threads or processes; RING_V6ONLY. SO_REUSEADDR and close-on-exec are
+ * set.
  * Returns the descriptor, the caller's to close; -EINVAL for a host or service that isn't numeric,
- * or what socket, bind or listen say (-EADDRINUSE, -EACCES). Since 0.1. */
+ * unknown flags, RING_V6ONLY with an IPv4 address; or what socket, bind or listen say (-EADDRINUSE,
+ * -EACCES). Since 0.1. */
+WEFT_API WEFT_NODISCARD int ring_listen_with(const char *host, const char *service, int backlog,
+                                             unsigned flags);
+
+/* The same without flags. Since 0.1. */
 WEFT_API WEFT_NODISCARD int ring_listen(const char *host, const char *service, int backlog);
 
-/* The same on a local socket. path: of the file to make, which must not exist and stays when the
+/* Makes a UDP socket bound to an address: host, service, flags and result as in ring_listen_with.
+ * IPv4 peers of a socket for both families have mapped addresses ("::ffff:192.0.2.1"). Since 0.1. */
+WEFT_API WEFT_NODISCARD int ring_bind_udp(const char *host, const char *service, unsigned flags);
+
+/* Listens on a local socket. path: of the file to make, which must not exist and stays when the
  * socket is closed; "@name": a name in the abstract namespace, which leaves nothing behind.
  * Returns the descriptor; -EINVAL for NULL or "", -ENAMETOOLONG, or what socket, bind or listen say.
  * Since 0.1. */
