@@ -174,12 +174,23 @@ static struct text stats_text(struct mixed *m, char *buffer, size_t size)
         "upstream_waiters_max %llu\n"
         "engine %s\n"
         "passes %llu\n"
+        "switches %llu\n"
         "enters %llu\n"
+        "submitted %llu\n"
+        "completed %llu\n"
+        "in_flight %llu\n"
+        "overflows %llu\n"
+        "timers %llu\n"
+        "promises %llu\n"
         "enters_per_request %.3f\n",
         (unsigned long long)requests, m->front.connections, (unsigned long long)m->front.accepted,
         (unsigned long long)m->slow, (unsigned long long)s.fibers, (unsigned long long)m->fetches,
         (unsigned long long)m->waiters_max, weft_engine_name(), (unsigned long long)s.passes,
-        (unsigned long long)s.enters, requests > 0 ? (double)s.enters / (double)requests : 0.0);
+        (unsigned long long)s.switches, (unsigned long long)s.enters,
+        (unsigned long long)s.submitted, (unsigned long long)s.completed,
+        (unsigned long long)s.in_flight, (unsigned long long)s.overflows,
+        (unsigned long long)s.timers, (unsigned long long)s.promises,
+        requests > 0 ? (double)s.enters / (double)requests : 0.0);
     return (struct text){buffer, (size_t)length};
 }
 

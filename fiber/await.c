@@ -7,6 +7,7 @@
  */
 #include "fiber_internal.h"
 #include "promise_internal.h"
+#include "scope.h"
 #include "timer.h"
 
 struct awaiter {
@@ -73,11 +74,11 @@ int fiber_await(struct promise *promise, union weft_value *value, weft_time dead
 
     if (weft__unlikely(promise == NULL))
         return -EINVAL;
-    if (weft__unlikely(rt == NULL || weft__is_base(rt))) {
+    if (weft__unlikely(fiber__self(rt) == NULL)) {
         promise_unref(promise);
         return fiber__cannot_wait(rt);
     }
-    st = promise__state_get(); /* NULL if there was no memory for it: then the promise is static */
+    st = promise__state_get(); /* NULL without memory for it: then the promise is immediate */
     if (promise__pending(st, promise)) {
         rc = wait_for(rt, st, promise, deadline);
         if (weft__unlikely(rc < 0)) {
@@ -92,28 +93,66 @@ int fiber_await(struct promise *promise, union weft_value *value, weft_time dead
     return rc;
 }
 
-/* The fiber holds its promise as an operation does: until it has ended. */
-static void settle(struct weft_runtime *rt, struct fiber *fiber, int64_t result)
+/* ---- a fiber's result as a promise ----
+ *
+ * The fiber holds its promise as an operation does: until it has ended. Canceling the promise
+ * cancels the fiber. */
+
+struct result {
+    struct fiber *fiber; /* NULL: not begun, or over */
+};
+
+static void settle(struct fiber *fiber, int64_t result)
 {
-    (void)rt;
-    promise__settle(fiber->owner, result < 0 ? (int)(result < -4095 ? -EINVAL : result) : 0,
+    struct result *r = fiber->owner;
+
+    r->fiber = NULL;
+    if (weft__unlikely(result < 0) && result != -ECANCELED &&
+        promise__is_abandoned(promise__of_extra(r)))
+        fiber__report_failure(weft__rt, fiber, result < -4095 ? -EINVAL : (int)result);
+    promise__settle(promise__of_extra(r), result < 0 ? (int)(result < -4095 ? -EINVAL : result) : 0,
                     weft_num(result));
 }
 
-static struct promise *spawn(fiber_fn *fn, void *arg, const struct fiber_options *options,
-                             const char *where)
+static void ended(struct weft_runtime *rt, struct fiber *fiber, int64_t result)
+{
+    (void)rt;
+    settle(fiber, result);
+}
+
+static void ended_in_scope(struct weft_runtime *rt, struct fiber *fiber, int64_t result)
+{
+    settle(fiber, result);
+    fiber__scope_left(rt, fiber, result == -ECANCELED ? -ECANCELED : 0);
+}
+
+static void cancel_fiber(struct promise *promise)
+{
+    struct result *r = promise__extra(promise);
+
+    if (r->fiber != NULL)
+        fiber__cancel(weft__rt, r->fiber);
+}
+
+static struct promise *spawn(struct fiber_scope *scope, fiber_fn *fn, void *arg,
+                             const struct fiber_options *options, const char *where)
 {
     struct weft_runtime *rt = weft__rt;
     struct promise *promise;
+    struct result *r;
     void *extra;
     int rc;
 
     if (rt == NULL)
         return promise_rejected(-EINVAL);
-    promise = promise__create_operation(rt, 0, NULL, &extra);
+    promise = promise__create_operation(rt, sizeof *r, cancel_fiber, &extra);
     if (extra == NULL)
         return promise;
-    rc = fiber__start(rt, fn, arg, options, where, settle, promise);
+    r = extra;
+    r->fiber = NULL;
+    rc = scope == NULL
+             ? fiber__start(rt, fn, arg, options, where, ended, r, &r->fiber)
+             : fiber__scope_start(scope, fn, arg, options, where, ended_in_scope, r, &r->fiber);
     if (rc < 0)
         promise__settle(promise, rc, weft_num(0));
     return promise;
@@ -121,10 +160,49 @@ static struct promise *spawn(fiber_fn *fn, void *arg, const struct fiber_options
 
 struct promise *fiber_spawn_at(fiber_fn *fn, void *arg, const char *where)
 {
-    return spawn(fn, arg, NULL, where);
+    return spawn(NULL, fn, arg, NULL, where);
 }
 
 struct promise *fiber_spawn_with(fiber_fn *fn, void *arg, const struct fiber_options *options)
 {
-    return spawn(fn, arg, options, NULL);
+    return spawn(NULL, fn, arg, options, NULL);
+}
+
+struct promise *fiber_scope_promise_at(struct fiber_scope *scope, fiber_fn *fn, void *arg,
+                                       const char *where)
+{
+    return scope == NULL ? promise_rejected(-EINVAL) : spawn(scope, fn, arg, NULL, where);
+}
+
+/* ---- a promise in a scope: a fiber waits for it ---- */
+
+static int await_held(void *promise)
+{
+    return fiber_await(promise, NULL, WEFT_FOREVER);
+}
+
+static int64_t hold(void *promise)
+{
+    int rc = fiber_await(promise_ref(promise), NULL, WEFT_FOREVER);
+
+    if (promise_state(promise) != PROMISE_PENDING) {
+        promise_unref(promise);
+        return rc;
+    }
+    promise_cancel(promise);
+    return fiber_shield(await_held, promise); /* as for a fiber: until it has really ended */
+}
+
+int fiber_scope_hold_at(struct fiber_scope *scope, struct promise *promise, const char *where)
+{
+    int rc;
+
+    if (promise == NULL)
+        return -EINVAL;
+    rc = fiber_scope_spawn_at(scope, hold, promise, where);
+    if (rc < 0) {
+        promise_cancel(promise);
+        promise_unref(promise);
+    }
+    return rc;
 }

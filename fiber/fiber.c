@@ -1,8 +1,8 @@
 /* fiber.c: fibers: starting, switching, yielding, parking, ending.
  *
- * A fiber that gives way pops the next entry itself. If it is a fiber, it switches there directly;
- * the base stack is entered only when the pass is over and something must be polled, or when the
- * next entry is a task that runs there.
+ * A fiber that gives way pops the next entry itself. If it is a fiber, it switches there directly.
+ * When the pass is over, what comes between two passes is called on the base stack; the base stack
+ * is switched to only when the next entry is a task that runs there, or when there is none.
  *
  * Who runs is rt->strand. The base stack's context is saved only while fibers run; whichever fiber
  * returns to it continues the loop in resume().
@@ -11,6 +11,7 @@
 
 #include "timer.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +37,12 @@ static void resume(struct weft_task *task)
 static void call_on_base(struct weft_runtime *rt, void (*fn)(void *arg), void *arg)
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
-    struct weft__strand *self = rt->strand;
+    struct weft__strand *self = rt->strand, *pinned = rt->pinned;
 
-    rt->strand = &rt->base;
+    rt->strand = rt->pinned = &rt->base;
     context_call(&layer->base, fn, arg);
     rt->strand = self;
+    rt->pinned = pinned;
 }
 
 #else
@@ -71,11 +73,14 @@ static void call_on_base(struct weft_runtime *rt, void (*fn)(void *arg), void *a
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
     struct fiber *self = fiber__current(rt);
+    struct weft__strand *pinned = rt->pinned;
 
     layer->call = fn;
     layer->call_arg = arg;
     layer->caller = self;
+    rt->pinned = &rt->base;
     context_switch(&self->context, &layer->base, 0);
+    rt->pinned = pinned;
 }
 
 #endif
@@ -117,11 +122,30 @@ static inline __attribute__((always_inline)) int switch_to_next(struct weft_runt
     return context_switch(&self->context, &next->context, next->cancelled);
 }
 
+#if CONTEXT_HAS_CALL
+static void next_pass(void *rt)
+{
+    weft__next_pass(rt);
+}
+#endif
+
+/* Ends the pass and begins the next one; true: it has an entry. By a call, which returns to where the
+ * processor expects it; switching to the base stack and on to the next fiber is dearer. */
+static bool begin_next_pass(struct weft_runtime *rt)
+{
+    if (weft__next_pass_quietly(rt))
+        return true;
+#if CONTEXT_HAS_CALL
+    call_on_base(rt, next_pass, rt);
+#endif
+    return rt->head != rt->end;
+}
+
 /* The pass is over, and the caller is queued in the next one or parked. */
 static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt,
                                                          struct fiber *self)
 {
-    if (!weft__next_pass_quietly(rt))
+    if (!begin_next_pass(rt))
         return switch_to_base(rt, self);
     if (*rt->head == (uintptr_t)&self->strand.task) { /* nobody else */
         rt->head++;
@@ -130,9 +154,22 @@ static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt
     return switch_to_next(rt, self, rt->head);
 }
 
-static __attribute__((noinline, cold)) int cannot_wait(struct weft_runtime *rt)
+__attribute__((noinline, cold)) int fiber__refuse(struct weft_runtime *rt, const void *call)
 {
-    return fiber__cannot_wait(rt);
+    Dl_info info = {0};
+    bool known;
+
+    if (rt == NULL)
+        return -EINVAL;
+    if (rt->region == NULL)
+        return -EDEADLK;
+    known = dladdr(call, &info) != 0 && info.dli_sname != NULL;
+    weft__report(rt, "a call that would suspend, at %p (%s), in WEFT_NO_SUSPEND at %s", call,
+                 known ? info.dli_sname : "an unknown function", rt->region->where);
+#ifndef NDEBUG
+    abort();
+#endif
+    return -EDEADLK;
 }
 
 int fiber_yield(void)
@@ -141,8 +178,8 @@ int fiber_yield(void)
     struct fiber *self;
     uintptr_t *head;
 
-    if (weft__unlikely(rt == NULL || weft__is_base(rt)))
-        return cannot_wait(rt);
+    if (weft__unlikely(rt == NULL || rt->strand == rt->pinned))
+        return fiber__cannot_wait(rt);
     self = fiber__current(rt);
     weft__queue_entry(rt, (uintptr_t)&self->strand.task);
     head = rt->head;
@@ -173,6 +210,23 @@ static __attribute__((noinline, cold, noreturn)) void returned_in_child(const st
     abort();
 }
 
+/* The scope's memory is about to go, and fibers know it. */
+static __attribute__((noinline, cold, noreturn)) void left_open(struct weft_runtime *rt,
+                                                                const struct fiber *self)
+{
+    weft__report(rt, "fiber \"%s\" (spawned at %s) ends with a scope open: close it first",
+                 self->name, self->where != NULL ? self->where : "an unknown place");
+    abort();
+}
+
+__attribute__((noinline, cold)) void fiber__report_failure(struct weft_runtime *rt,
+                                                           const struct fiber *self, int error)
+{
+    weft__report(rt, "fiber \"%s\" (spawned at %s), whose result nobody sees, failed: %s (%d)",
+                 self->name, self->where != NULL ? self->where : "an unknown place",
+                 weft_strerror(error), error);
+}
+
 static struct context_next fiber_main(void *arg)
 {
     struct fiber *self = arg, *next;
@@ -186,8 +240,12 @@ static struct context_next fiber_main(void *arg)
     rt = weft__rt;
     if (weft__unlikely(rt == NULL || fiber__current(rt) != self))
         returned_in_child(self);
+    if (weft__unlikely(self->scope != self->birth))
+        left_open(rt, self);
     if (self->ended != NULL)
         self->ended(rt, self, result);
+    else if (weft__unlikely(result < 0) && result != -ECANCELED)
+        fiber__report_failure(rt, self, result < -4095 ? -EINVAL : (int)result);
     if (weft__unlikely(self->strand.storage != NULL))
         weft__storage_drop(self->strand.storage);
     layer = rt->layer[WEFT__LAYER_FIBER];
@@ -263,6 +321,8 @@ static inline __attribute__((always_inline)) struct fiber *start(struct weft_run
     fiber->strand.task.run = resume;
     fiber->strand.storage = weft__storage_ref(rt->strand->storage);
     fiber->cancelled = 0;
+    fiber->is_cancelled = false;
+    fiber->scope = fiber->birth = NULL;
     fiber->wait = NULL;
     fiber->fn = fn;
     fiber->arg = arg;
@@ -277,7 +337,7 @@ static inline __attribute__((always_inline)) struct fiber *start(struct weft_run
 
 int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
                  const struct fiber_options *options, const char *where, fiber_ended *ended,
-                 void *owner)
+                 void *owner, struct fiber **started)
 {
     struct fiber_layer *layer;
     struct fiber *fiber;
@@ -314,6 +374,8 @@ int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
     fiber->owner = owner;
     if (options != NULL && options->size >= offsetof(struct fiber_options, stack_size))
         set_name(fiber, options->name);
+    if (started != NULL)
+        *started = fiber;
     return 0;
 }
 
@@ -327,14 +389,14 @@ int fiber_detach_at(fiber_fn *fn, void *arg, const char *where)
     if (weft__unlikely(rt == NULL || fn == NULL || rt->stopping ||
                        (layer = rt->layer[WEFT__LAYER_FIBER]) == NULL ||
                        (stack = stacks_get(&layer->stacks, layer->default_class)) == NULL))
-        return fiber__start(rt, fn, arg, NULL, where, NULL, NULL);
+        return fiber__start(rt, fn, arg, NULL, where, NULL, NULL, NULL);
     start(rt, layer, stack, fn, arg, where);
     return 0;
 }
 
 int fiber_detach_with(fiber_fn *fn, void *arg, const struct fiber_options *options)
 {
-    return fiber__start(weft__rt, fn, arg, options, NULL, NULL, NULL);
+    return fiber__start(weft__rt, fn, arg, options, NULL, NULL, NULL, NULL);
 }
 
 int fiber_prefill(size_t count)
@@ -374,7 +436,7 @@ int fiber__launch_main(struct weft_runtime *rt)
 {
     const struct fiber_options options = {.size = sizeof options, .name = "main"};
 
-    return fiber__start(rt, main_fiber, rt, &options, "weft_run", main_ended, NULL);
+    return fiber__start(rt, main_fiber, rt, &options, "weft_run", main_ended, NULL, NULL);
 }
 
 /* ---- sleeping ---- */
@@ -428,21 +490,7 @@ int fiber_sleep(int64_t ns)
     return fiber_sleep_until(ns == WEFT_FOREVER ? WEFT_FOREVER : weft_after(ns));
 }
 
-/* ---- cancelling, and the layer's hooks ---- */
-
-void fiber__cancel(struct weft_runtime *rt, struct fiber *fiber)
-{
-    struct fiber_wait *wait = fiber->wait;
-    void (*cancel)(struct fiber_wait *);
-
-    (void)rt;
-    fiber->cancelled = -ECANCELED;
-    if (wait == NULL || wait->cancel == NULL)
-        return;
-    cancel = wait->cancel;
-    wait->cancel = NULL; /* once only; the wait may end later */
-    cancel(wait);
-}
+/* ---- the layer's hooks ---- */
 
 /* Calls visit for each live fiber, oldest slab last. visit may wake fibers, but not start any. */
 static void each_fiber(struct weft_runtime *rt,
@@ -476,16 +524,18 @@ static void layer_idle(struct weft_runtime *rt)
 static void dump_fiber(struct weft_runtime *rt, struct fiber *fiber)
 {
     const char *where = fiber->where != NULL ? fiber->where : "an unknown place";
+    const char *cancelled = fiber->cancelled ? ", cancelled" : "";
 
     if (fiber->wait == NULL)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s", (void *)fiber, fiber->name,
-                     where, rt->strand == &fiber->strand ? "running" : "runnable");
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s%s", (void *)fiber, fiber->name,
+                     where, rt->strand == &fiber->strand ? "running" : "runnable", cancelled);
     else if (fiber->wait->detail >= 0)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s %lld", (void *)fiber,
-                     fiber->name, where, fiber->wait->what, (long long)fiber->wait->detail);
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s %lld%s", (void *)fiber,
+                     fiber->name, where, fiber->wait->what, (long long)fiber->wait->detail,
+                     cancelled);
     else
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s", (void *)fiber,
-                     fiber->name, where, fiber->wait->what);
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s%s", (void *)fiber,
+                     fiber->name, where, fiber->wait->what, cancelled);
 }
 
 static void layer_dump(struct weft_runtime *rt)
@@ -524,12 +574,12 @@ static const struct weft__layer_hooks fiber_hooks = {
 
 struct fiber *fiber_self(void)
 {
-    return fiber__self(weft__rt);
+    return fiber__running(weft__rt);
 }
 
 int fiber_set_name(const char *name)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
 
     if (self == NULL)
         return -EINVAL;
@@ -544,14 +594,14 @@ const char *fiber_name(const struct fiber *fiber)
 
 int fiber_check(void)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
 
-    return self == NULL ? fiber__cannot_wait(weft__rt) : self->cancelled;
+    return self == NULL ? fiber__none(weft__rt) : self->cancelled;
 }
 
 size_t fiber_stack_left(void)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
     char *here = __builtin_frame_address(0);
 
     return self == NULL ? 0 : (size_t)(here - self->stack->low);

@@ -36,7 +36,9 @@ struct fiber_wait {
 struct fiber {
     struct weft__strand strand; /* task (run, next) and local values; must be first */
     struct context context;
-    int cancelled; /* 0 or -ECANCELED: what a wait returns; what a switch here hands over */
+    int cancelled;     /* 0 or -ECANCELED: what a wait returns; what a switch here hands over */
+    bool is_cancelled; /* itself, not only a scope that it is in */
+    bool is_daemon;
     struct fiber_wait *wait; /* NULL: runnable or running */
     fiber_fn *fn;
     void *arg;
@@ -44,6 +46,9 @@ struct fiber {
     void *owner;        /* theirs */
     const char *where;
     struct stack *stack;
+
+    struct fiber_scope *scope, *birth; /* innermost; the one it was spawned into; NULL: none */
+    struct fiber *next_member, **member_link;
     char name[FIBER_NAME_SIZE];
 } __attribute__((aligned(64)));
 
@@ -78,25 +83,44 @@ static inline void fiber__wake(struct weft_runtime *rt, struct fiber *fiber)
     weft__queue_entry(rt, (uintptr_t)&fiber->strand.task);
 }
 
-/* A new fiber, queued; its result goes to `ended` (on its own stack, as its last act). 0, -ENOMEM,
- * -EINVAL, -ECANCELED while stopping. */
+/* A new fiber, queued; its result goes to `ended` (on its own stack, as its last act). 0 and *started
+ * (may be NULL), -ENOMEM, -EINVAL, -ECANCELED while stopping. */
 int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
                  const struct fiber_options *options, const char *where, fiber_ended *ended,
-                 void *owner);
+                 void *owner, struct fiber **started);
+
+/* A failed fiber whose result nobody will see. */
+void fiber__report_failure(struct weft_runtime *rt, const struct fiber *fiber, int error);
 
 /* The running fiber, or NULL on the base stack and without a runtime. */
-static inline struct fiber *fiber__self(const struct weft_runtime *rt)
+static inline struct fiber *fiber__running(const struct weft_runtime *rt)
 {
     return rt == NULL || weft__is_base(rt) ? NULL : fiber__current(rt);
 }
 
-/* Why the caller can't wait: -EINVAL without a runtime, -EDEADLK on the base stack. */
-static inline int fiber__cannot_wait(const struct weft_runtime *rt)
+/* The same if it may wait: NULL also in WEFT_NO_SUSPEND. */
+static inline struct fiber *fiber__self(const struct weft_runtime *rt)
+{
+    return rt == NULL || rt->strand == rt->pinned ? NULL : fiber__current(rt);
+}
+
+/* Why the caller can't wait: -EINVAL without a runtime, -EDEADLK on the base stack and, with a
+ * report, in WEFT_NO_SUSPEND. `call` is the place of the public function's call. */
+int fiber__refuse(struct weft_runtime *rt, const void *call);
+
+/* What a function that needs a fiber, but doesn't wait, returns without one. */
+static inline int fiber__none(const struct weft_runtime *rt)
 {
     return rt == NULL ? -EINVAL : -EDEADLK;
 }
 
-/* Cancels: level-triggered; what it waits for ends with -ECANCELED, and so does each later wait. */
+static inline __attribute__((always_inline)) int fiber__cannot_wait(struct weft_runtime *rt)
+{
+    return fiber__refuse(rt, __builtin_return_address(0));
+}
+
+/* Cancels: level-triggered; what it waits for ends with -ECANCELED, and so does each later wait. The
+ * scopes that it has open are cancelled with it. (scope.c) */
 void fiber__cancel(struct weft_runtime *rt, struct fiber *fiber);
 
 #endif

@@ -32,10 +32,20 @@ _Thread_local struct promise__state *promise__tls;
 
 static int new_slab(struct promise__state *st, size_t class)
 {
-    struct promise__slab *slab = aligned_alloc(PROMISE__SLAB_SIZE, PROMISE__SLAB_SIZE);
+    const bool first = st->spare == st->spare_end;
+    struct promise__slab *slab;
 
-    if (slab == NULL)
-        return -ENOMEM;
+    if (first) {
+        char *slabs = aligned_alloc(PROMISE__SLAB_SIZE, PROMISE__SLABS * PROMISE__SLAB_SIZE);
+
+        if (slabs == NULL)
+            return -ENOMEM;
+        st->spare = slabs;
+        st->spare_end = slabs + PROMISE__SLABS * PROMISE__SLAB_SIZE;
+    }
+    slab = (struct promise__slab *)(void *)st->spare;
+    st->spare += PROMISE__SLAB_SIZE;
+    slab->first = first;
     slab->next = st->slabs;
     slab->block_size = class * 64;
     slab->used = 0;
@@ -206,7 +216,8 @@ static void finish(struct weft_runtime *rt)
 
             if (promise__flags(p) == PROMISE__FULFILLED && p->destroy != NULL)
                 p->destroy(p->value.ptr);
-            else if (promise__flags(p) == PROMISE__PENDING && promise__has_storage(p))
+            else if (promise__has_job(p) ||
+                     (promise__flags(p) == PROMISE__PENDING && promise__has_storage(p)))
                 weft__storage_unref(p->storage);
         } else if (block->kind > PROMISE__PAIR) {
             weft__storage_unref(((struct promise__callback *)(void *)block)->storage);
@@ -224,7 +235,8 @@ static void finish(struct weft_runtime *rt)
         struct promise__slab *next = st->slabs->next;
 
         UNPOISON((struct weft_link *)(void *)st->slabs, PROMISE__SLAB_SIZE);
-        free(st->slabs);
+        if (st->slabs->first) /* the last of its kin in this list: newest come first */
+            free(st->slabs);
         st->slabs = next;
     }
     rt->layer[WEFT__LAYER_PROMISE] = NULL;

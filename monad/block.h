@@ -9,9 +9,11 @@ struct promise__slab {
     size_t block_size;
     size_t used;       /* blocks ever handed out: the first ones */
     uint32_t *scratch; /* one number a block, while tracing */
+    bool first;        /* of those that were had at once: it is what is to be freed */
 };
 #define PROMISE__SLAB_HEADER ((size_t)64)
 #define PROMISE__SLAB_SIZE   ((size_t)64 << 10) /* and its alignment */
+#define PROMISE__SLABS       ((size_t)16) /* had at once: aligned memory costs pages each time */
 
 static inline struct weft_link *promise__slab_block(struct promise__slab *slab, size_t index)
 {
@@ -57,6 +59,13 @@ void promise__take_all_down(struct promise__state *st);
 static inline bool promise__has_storage(const struct promise *p)
 {
     return p->link.kind >= PROMISE__BIND && p->link.kind <= PROMISE__CLEANUP;
+}
+
+/* True if `p` is a job's that isn't through; it may have become one with another promise. */
+static inline bool promise__has_job(const struct promise *p)
+{
+    return p->link.kind == PROMISE__JOB &&
+           (promise__flags(p) == PROMISE__PENDING || promise__flags(p) == PROMISE__PROXY);
 }
 
 #endif

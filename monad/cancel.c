@@ -3,10 +3,10 @@
  * A cancel goes from a promise back to what will settle it, through operands and groups, and
  * rejects all tasks it finds before any callback runs; then their callbacks run, last found first.
  * The search goes along single operands in a loop and keeps its place in groups in the groups
- * themselves. A group is searched once in a search: a second visit could find nothing, and a circle
- * ends.
+ * themselves. A group or job is searched once in a search: a second visit could find nothing, and a
+ * circle ends.
  */
-#include "promise_internal.h"
+#include "promise_wait.h"
 
 /* Rejects pending `x`, a task of some kind, and pushes its frame. */
 static void reject(struct promise__state *st, struct promise__stack *stack, struct promise *x)
@@ -55,6 +55,17 @@ static void request(struct promise__state *st, struct promise *operation)
     cancel(operation);
 }
 
+/* What a job waits for; NULL: nothing, or this search has been here. */
+static struct promise *awaited_by(const struct promise__state *st, struct promise *p)
+{
+    struct promise__job *job = promise__extra(p);
+
+    if (job->epoch == st->epoch)
+        return NULL;
+    job->epoch = st->epoch;
+    return job->awaited;
+}
+
 /* Searches from `p` along single operands. Returns the group met on the way that is to be
  * searched. */
 static struct promise__group *search_line(struct promise__state *st, struct promise__stack *stack,
@@ -79,7 +90,14 @@ static struct promise__group *search_line(struct promise__state *st, struct prom
         case PROMISE__OPERATION:
             request(st, x);
             return NULL;
+        case PROMISE__JOB:
+            p = awaited_by(st, x);
+            break;
         case PROMISE__REQUEST:
+            if (x->operand->link.kind == PROMISE__JOB) {
+                p = awaited_by(st, x->operand);
+                break;
+            }
             if (x->operand->link.kind == PROMISE__ALARM)
                 reject(st, stack, x);
             else
@@ -91,8 +109,6 @@ static struct promise__group *search_line(struct promise__state *st, struct prom
         case PROMISE__TRY:
         case PROMISE__FINALIZE:
         case PROMISE__CLEANUP:
-            if (x->operand == NULL || steps-- == 0)
-                return NULL;
             p = x->operand;
             break;
         case PROMISE__GROUPED:
@@ -103,6 +119,8 @@ static struct promise__group *search_line(struct promise__state *st, struct prom
         default:
             return NULL;
         }
+        if (p == NULL || steps-- == 0)
+            return NULL;
     }
 }
 

@@ -293,7 +293,7 @@ void promise__report_live(struct promise__state *st, bool pending_only)
         if (!is_promise(block) || (pending_only && promise__flags(p) != PROMISE__PENDING))
             continue;
         own = p->link.kind == PROMISE__QUEUED || p->link.kind == PROMISE__OPERATION ||
-              p->link.kind == PROMISE__ALARM;
+              p->link.kind == PROMISE__ALARM || p->link.kind == PROMISE__JOB;
         if (outside(p) <= (pending_only ? 0 : own))
             continue;
         count++;

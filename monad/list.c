@@ -447,6 +447,7 @@ static struct promise *start_lane(struct promise__state *st, struct walk *walk)
 
     if (lane == NULL) {
         walk->over = true;
+        walk->every = false;
         return promise__enomem;
     }
     *lane = (struct lane){{resume_lane, drop_lane}, walk, SIZE_MAX};
@@ -569,7 +570,7 @@ static struct promise *start_all(struct promise__state *st, struct walk *walk)
         default:
             break;
         }
-        if (!note_waited(walk, &capacity, pending.count, i) || !gather(&pending, p)) {
+        if (!gather(&pending, p) || !note_waited(walk, &capacity, pending.count - 1, i)) {
             forget(&pending);
             walk_unref(walk);
             return promise__enomem;

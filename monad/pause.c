@@ -157,20 +157,6 @@ struct promise *promise_queue_take(struct promise_queue *queue)
 
 /* ---- pause ---- */
 
-static void wake_paused(struct weft_task *task)
-{
-    struct promise__state *st = weft__container(task, struct promise__state, wake_paused);
-
-    st->wake_registered = false;
-    promise_wakeup_paused();
-}
-
-void promise__pause_init(struct promise__state *st)
-{
-    promise_queue_init(&st->paused);
-    st->wake_paused.run = wake_paused;
-}
-
 struct notify_call {
     struct promise__state *st;
 };
@@ -230,12 +216,18 @@ int promise_set_pause_notifier(promise_count_fn *notifier, void *ctx)
 static void wake_generation(void *arg)
 {
     struct promise__state *st = arg;
-    struct promise_queue generation = st->paused;
-    struct promise *p;
+    struct promise_queue generation;
+    struct promise *p = first(&st->paused);
 
-    promise_queue_init(&st->paused);
     st->paused_count = 0;
-    for (p = first(&generation); p != NULL; p = neighbour(p->link.next))
+    if (p->link.next == NULL) { /* one alone: nobody can take it out meanwhile */
+        queue_remove(p);
+        promise__settle(p, 0, weft_num(0));
+        return;
+    }
+    generation = st->paused;
+    promise_queue_init(&st->paused);
+    for (; p != NULL; p = neighbour(p->link.next))
         p->ctx = &generation;
     while ((p = first(&generation)) != NULL) {
         /* The queue's reference becomes promise__settle's. */
@@ -244,23 +236,36 @@ static void wake_generation(void *arg)
     }
 }
 
-void promise_wakeup_paused(void)
+static inline void wakeup_paused(struct promise__state *st)
 {
-    struct promise__state *st = promise__tls;
-
-    if (st == NULL || st->stopped) {
-        if (st != NULL)
-            queue_abandon(st, &st->paused);
-        return;
-    }
-    if (promise_queue_empty(&st->paused)) {
+    if (weft__unlikely(st->stopped))
+        queue_abandon(st, &st->paused);
+    else if (first(&st->paused) == NULL)
         st->paused_count = 0;
-        return;
-    }
-    if (weft__is_base(st->rt))
+    else if (weft__is_base(st->rt))
         wake_generation(st);
     else
         promise__on_base(st, wake_generation, st);
+}
+
+static void wake_paused(struct weft_task *task)
+{
+    struct promise__state *st = weft__container(task, struct promise__state, wake_paused);
+
+    st->wake_registered = false;
+    wakeup_paused(st);
+}
+
+void promise__pause_init(struct promise__state *st)
+{
+    promise_queue_init(&st->paused);
+    st->wake_paused.run = wake_paused;
+}
+
+void promise_wakeup_paused(void)
+{
+    if (promise__tls != NULL)
+        wakeup_paused(promise__tls);
 }
 
 void promise_abandon_paused(void)

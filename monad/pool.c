@@ -170,7 +170,7 @@ static struct promise *used(struct promise__job *job, struct promise *settled)
 
     if (promise_state(settled) == PROMISE_REJECTED && pool->options.check != NULL)
         ok = pool->options.check(use->member, pool->options.ctx);
-    if (!ok || use->generation != pool->generation)
+    if (!ok || pool->destroyed || use->generation != pool->generation)
         return dispose_and_end(job, settled);
     member = use->member;
     promise__job_end_like(job, settled); /* before the next in turn goes on */
@@ -183,7 +183,6 @@ static struct promise *use_member(struct promise__job *job)
 {
     struct use *use = use_of(job);
 
-    use->generation = use->pool->generation;
     job->step = used;
     return promise__or_invalid(use->fn(use->member, use->ctx));
 }
@@ -195,6 +194,7 @@ static struct promise *created(struct promise__job *job, struct promise *settled
     if (promise_state(settled) == PROMISE_REJECTED)
         return end_without_member(job, settled);
     (void)promise__job_take(job, settled, &use->member);
+    use->generation = use->pool->generation;
     return use_member(job);
 }
 
@@ -241,6 +241,7 @@ static struct promise *acquired(struct promise__job *job, struct promise *settle
     promise_unref(settled);
     if (err == NO_MEMBER)
         return create_member(job);
+    use->generation = use->pool->generation;
     if (options->validate == NULL)
         return use_member(job);
     job->step = validated;
@@ -398,16 +399,30 @@ struct promise_pool *promise_pool_create(size_t max, const struct promise_pool_o
     return pool;
 }
 
+/* Without memory to do it one after the other. */
+static void dispose_of_all(void *arg)
+{
+    struct promise_pool *pool = arg;
+
+    while (pool->free_count > 0)
+        (void)promise_async(dispose(pool, take_free(pool)));
+}
+
 void promise_pool_destroy(struct promise_pool *pool)
 {
     struct promise__state *st = promise__tls;
+    struct promise *clearing;
 
     if (pool == NULL || st == NULL)
         return;
     pool->destroyed = true;
     pool->waiting = 0;
     promise__waits_finish(&pool->waits);
-    (void)promise_async(promise_pool_clear(pool));
+    clearing = promise_pool_clear(pool);
+    if (clearing == promise__enomem)
+        promise__call_on_base(st, dispose_of_all, pool);
+    else
+        (void)promise_async(clearing);
     promise__object_release(pool->self);
     promise__flush(st);
 }

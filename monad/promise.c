@@ -89,7 +89,7 @@ struct promise *promise_rejected(int err)
 struct promise *promise_from_result(int64_t result)
 {
     if (result >= 0)
-        return promise_fulfilled(weft_num(result));
+        return PROMISE__MADE(promise_fulfilled(weft_num(result)));
     return promise__error(result < INT32_MIN ? -EINVAL : (int)result);
 }
 
@@ -217,6 +217,16 @@ union weft_value promise__take_last(struct promise__state *st, struct promise *p
     }
     promise__release(st, p);
     return value;
+}
+
+void promise__drop_source(struct promise__state *st, struct promise *p)
+{
+    struct promise *source = p->source;
+
+    p->source = NULL;
+    if (source->link.count == 1)
+        source->destroy = NULL;
+    promise__release(st, source);
 }
 
 /* ---- releasing ----

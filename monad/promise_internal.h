@@ -24,8 +24,8 @@
  * settle it and how it is canceled. The result of promise_bind is itself the waiter on its operand,
  * so role, callback, captured local values and list pointers are one block. Settled, the same bytes
  * hold the outcome. When a callback returns a pending promise, the result takes over that promise's
- * waiters and role, and the other one becomes a proxy that points to it (resolve.c, merge); the proxy
- * is freed once nobody holds it, so a loop keeps one block.
+ * waiters and role, and the other one is freed (resolve.c, merge), or, as long as somebody holds it,
+ * is a proxy that points to the result; so a loop keeps one block.
  *
  * References (link.count). Counted: the user's, an operation's, a queue's, a frame's (below), a
  * proxy's on its target, and a derived promise's on its operand as long as the derived one is
@@ -58,7 +58,8 @@ enum promise__kind {
     PROMISE__QUEUED,    /* a task that stands in a queue (ctx) which holds a reference */
     PROMISE__OPERATION, /* settled by promise__settle; a cancel calls fn.cancel(itself), once */
     PROMISE__ALARM,     /* the same, but a cancel rejects it at once */
-    PROMISE__REQUEST,   /* one with an operation or alarm (operand, not counted) */
+    PROMISE__JOB,       /* the same, but a cancel goes on to what it waits for (wait.c) */
+    PROMISE__REQUEST,   /* one with an operation, alarm or job (operand, not counted) */
 
     PROMISE__BIND, /* these stand in the operand's list */
     PROMISE__MAP,
@@ -230,6 +231,7 @@ struct promise__state {
     size_t suspects;  /* references dropped that may have left a circle */
     size_t collected; /* blocks that tracing has freed in all */
     struct promise__slab *slabs;
+    char *spare, *spare_end; /* slabs to come */
     struct promise__large *large;
     char *fresh[PROMISE__CLASSES], *fresh_end[PROMISE__CLASSES];
     struct promise__slab *fresh_slab[PROMISE__CLASSES];
@@ -428,6 +430,17 @@ static inline void promise__release(struct promise__state *st, struct promise *p
         promise__dropped(st, p);
 }
 
+/* The same for one that is settled, and no proxy. */
+static inline void promise__release_settled(struct promise__state *st, struct promise *p)
+{
+    if (--p->link.count > 0)
+        return;
+    if (weft__likely(p->source == NULL && p->destroy == NULL && p->waiters == NULL))
+        promise__block_free(st, &p->link);
+    else
+        promise__dropped(st, p);
+}
+
 struct promise *promise__under_slow(struct promise__state *st, struct promise *p);
 
 /* The promise that `p`, which is no immediate one, is one with. */
@@ -492,6 +505,19 @@ static inline union weft_value promise__consume(struct promise__state *st, struc
         return promise__take_last(st, x);
     promise__release(st, x);
     return value;
+}
+
+void promise__drop_source(struct promise__state *st, struct promise *p);
+
+/* The value of `p` for a callback, taken if it is the last to see it. */
+static inline union weft_value promise__value_for(struct promise__state *st, struct promise *p)
+{
+    if (p->link.count == 1 && p->waiters == NULL) {
+        p->destroy = NULL;
+        if (weft__unlikely(p->source != NULL))
+            promise__drop_source(st, p);
+    }
+    return p->value;
 }
 
 /* ---- waiter lists ----
@@ -753,6 +779,17 @@ static inline void *promise__extra(struct promise *p)
  * on a fiber they are run there just the same. */
 void promise__settle(struct promise *promise, int status, union weft_value value);
 void promise__settle_owned(struct promise *promise, void *ptr, void (*destroy)(void *ptr));
+
+/* Whether nobody has an operation's promise and nothing waits for it, but for the operation itself. */
+static inline bool promise__is_abandoned(const struct promise *p)
+{
+    while (p->link.count == 1) {
+        if (promise__flags(p) != PROMISE__PROXY)
+            return p->waiters == NULL;
+        p = p->target;
+    }
+    return false;
+}
 
 /* True if `promise` (a handle) is pending. */
 static inline bool promise__pending(struct promise__state *st, struct promise *promise)

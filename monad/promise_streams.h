@@ -31,8 +31,10 @@ struct source {
     void *ctx;
     void (*release)(void *ctx);
     void (*destroy)(void *ptr);
-    struct promise *awaited; /* the call's */
-    struct promise *closing; /* promise_stream_closed's; NULL: nobody has asked */
+    struct promise *awaited;       /* the call's */
+    struct weft_waiter waiter;     /* in its list */
+    struct weft__storage *storage; /* in force when it was made */
+    struct promise *closing;       /* promise_stream_closed's; NULL: nobody has asked */
     size_t size;
     struct push_wait *pusher;
 };

@@ -159,17 +159,18 @@ static inline union weft_value promise__element_value(const struct promise *elem
  * A job is a computation in steps behind one promise, in the memory behind it. A step gets a
  * settled promise (a reference) and gives the next one to wait for, or NULL after it has ended the
  * job; it may set job->step. Steps run on the base stack, with the local values of the place that
- * started the job; settled promises are worked off in a loop. Canceling the job's promise cancels
- * what it waits for. */
+ * started the job; settled promises are worked off in a loop. Waiting takes no memory, so a job that
+ * has begun gets to its end. Canceling the job's promise cancels what it waits for. */
 
 struct promise__job;
 typedef struct promise *promise__step_fn(struct promise__job *job, struct promise *settled);
 
 struct promise__job {
-    struct promise *awaited; /* counted; NULL: a step is running */
+    struct weft_waiter waiter; /* in the list of the awaited promise */
+    struct promise *awaited;   /* counted; NULL: a step is running */
     promise__step_fn *step;
-    bool canceling;
-    bool framed; /* the settled promise is held by the frame that woke the job, too */
+    uint64_t epoch; /* the search that came here last */
+    bool framed;    /* the settled promise is held by the frame that woke the job, too */
 };
 
 /* `size` bytes that begin with a struct promise__job, zeroed. *job NULL: no memory, the promise
@@ -189,6 +190,10 @@ void promise__job_end_like(struct promise__job *job, struct promise *settled);
 /* Consumes a step's argument: its status, and its value if it is fulfilled: the caller's, if
  * nobody else holds it. */
 int promise__job_take(struct promise__job *job, struct promise *settled, union weft_value *value);
+
+/* Consumes a step's argument: its outcome, as a promise to be kept for a later step, or rejected with
+ * -ENOMEM. Whoever takes that (promise__take) has the value, unless somebody else holds it. */
+struct promise *promise__job_keep(struct promise__job *job, struct promise *settled);
 
 /* ---- counted objects ----
  *

@@ -64,8 +64,9 @@ void promise__settle_like(struct promise__state *st, struct promise__stack *stac
 /* ---- merging ---- */
 
 /* Pending `inner` becomes one with pending `outer`, whose role is over: outer takes over inner's
- * waiters, after its own, and inner's role. */
-static void merge(struct promise *outer, struct promise *inner)
+ * waiters, after its own, and inner's role. What is left of inner is a proxy for those who hold it
+ * besides the caller, whose reference is consumed. */
+static void merge(struct promise__state *st, struct promise *outer, struct promise *inner)
 {
     promise__list_join(outer, inner);
     outer->link.flags |= inner->link.flags & (PROMISE__ACTIVE | PROMISE__CANCELERS);
@@ -73,6 +74,7 @@ static void merge(struct promise *outer, struct promise *inner)
     switch (inner->link.kind) {
     case PROMISE__OPERATION:
     case PROMISE__ALARM:
+    case PROMISE__JOB:
         outer->link.kind = PROMISE__REQUEST;
         outer->operand = inner; /* keeps fn: its memory follows it and can't move */
         break;
@@ -102,6 +104,11 @@ static void merge(struct promise *outer, struct promise *inner)
         promise__list_replace(&inner->link, &outer->link);
         break;
     }
+    if (inner->link.count == 1) { /* nobody does: the usual end of a callback's result */
+        promise__block_free(st, &inner->link);
+        return;
+    }
+    inner->link.count--;
     promise__set_state(inner, PROMISE__PROXY);
     inner->target = outer;
     outer->link.count++;
@@ -110,16 +117,32 @@ static void merge(struct promise *outer, struct promise *inner)
 void promise__become(struct promise__state *st, struct promise__stack *stack, struct promise *q,
                      struct promise *r)
 {
-    struct promise *outer = promise__under(st, q), *inner, room;
+    struct promise *outer = promise__under(st, q), *inner;
 
     if (weft__unlikely(r == NULL || !PROMISE__VALID(st, r, "the result of a callback")))
         r = promise__einval;
-    inner = promise__look(st, r, &room);
+    if (promise__immediate(r)) {
+        if (promise__flags(outer) == PROMISE__PENDING) {
+            if (promise__immediate_failed(r))
+                promise__settle_error(stack, outer, promise__immediate_error(r));
+            else
+                promise__settle_value(stack, outer, promise__immediate_value(r), NULL);
+        }
+        promise__release(st, q);
+        return;
+    }
+    inner = promise__under(st, r);
     if (inner != outer && promise__flags(outer) == PROMISE__PENDING) {
-        if (promise__flags(inner) == PROMISE__PENDING)
-            merge(outer, inner);
-        else
-            promise__settle_like(st, stack, outer, inner, r == inner && inner->link.count == 1);
+        if (promise__flags(inner) == PROMISE__PENDING) {
+            if (r != inner) { /* a proxy of it: let go of that first */
+                inner->link.count++;
+                promise__release(st, r);
+            }
+            merge(st, outer, inner);
+            promise__release(st, q);
+            return;
+        }
+        promise__settle_like(st, stack, outer, inner, r == inner && inner->link.count == 1);
     }
     promise__release(st, r);
     promise__release(st, q);
@@ -199,13 +222,9 @@ static inline void run_waiter(struct promise__state *st, struct promise__stack *
     }
 }
 
-void promise__run(struct promise__state *st, struct promise__stack *stack)
+/* Runs frames until there are none, and what was put off if this is the outermost run. */
+static void run_frames(struct promise__state *st, struct promise__stack *stack)
 {
-    struct weft__storage *saved = weft__storage_ref(st->rt->base.storage);
-
-    for (struct weft_link *root = stack->top; root != NULL; root = root->next)
-        root->flags |= PROMISE__ROOT;
-    st->depth++;
     for (;;) {
         struct weft_link *frame = stack->top, *node;
         struct promise *p;
@@ -258,8 +277,52 @@ void promise__run(struct promise__state *st, struct promise__stack *stack)
             run_waiter(st, stack, p, node);
         }
     }
+}
+
+void promise__run(struct promise__state *st, struct promise__stack *stack)
+{
+    struct weft__storage *saved = weft__storage_ref(st->rt->base.storage);
+
+    for (struct weft_link *root = stack->top; root != NULL; root = root->next)
+        root->flags |= PROMISE__ROOT;
+    st->depth++;
+    run_frames(st, stack);
     st->depth--;
     promise__set_storage(st, saved);
+}
+
+/* promise__run with one frame, for `p`, whose reference is the frame's. With one waiter, as is usual,
+ * the frame would leave the stack before it has done anything: there is none. */
+static __attribute__((noinline)) void run_one(struct promise__state *st, struct promise *p)
+{
+    struct promise__stack stack = {NULL};
+    struct weft_link *node = p->waiters;
+
+    if (weft__likely(promise__tagged(node->next) && node->kind == PROMISE__BIND &&
+                     promise__flags(p) == PROMISE__FULFILLED && st->deferred == NULL)) {
+        struct promise *q = promise__of_link(node);
+        struct weft__storage *saved = weft__storage_ref(st->rt->base.storage);
+
+        st->depth++;
+        p->waiters = NULL;
+        node->next = NULL;
+        /* promise__fire, for what happens most */
+        if (q->operand != NULL)
+            promise__release(st, q->operand);
+        q->link.kind = PROMISE__PLAIN;
+        q->link.count++;
+        promise__set_storage(st, q->storage);
+        promise__become(st, &stack, q, q->fn.bind(promise__value_for(st, p), q->ctx));
+        promise__release_settled(st, p);
+        if (weft__unlikely(stack.top != NULL || st->deferred != NULL))
+            run_frames(st, &stack);
+        st->depth--;
+        promise__set_storage(st, saved);
+        return;
+    }
+    p->link.next = NULL;
+    stack.top = &p->link;
+    promise__run(st, &stack);
 }
 
 struct base_call {
@@ -347,12 +410,13 @@ static inline void run_settled(struct promise__state *st, struct promise *p, boo
         wake_all(p);
         return;
     }
-    promise__push(&stack, p);
     if (weft__likely(weft__is_base(st->rt))) {
-        promise__run(st, &stack);
+        p->link.count++;
+        run_one(st, p);
     } else {
         struct run_call call = {st, &stack};
 
+        promise__push(&stack, p);
         promise__on_base(st, run_call, &call);
     }
 }
@@ -438,7 +502,8 @@ int promise_reject_later(struct promise *promise, int err)
     return resolve(promise, err, weft_num(0), NULL, true, "promise_reject_later");
 }
 
-static void settle(struct promise *p, int status, union weft_value value, void (*destroy)(void *))
+static __attribute__((noinline)) void settle(struct promise *p, int status, union weft_value value,
+                                             void (*destroy)(void *))
 {
     struct promise__state *st = promise__tls;
     struct promise *x;
@@ -457,10 +522,7 @@ static void settle(struct promise *p, int status, union weft_value value, void (
         weft__is_base(st->rt)) {
         /* The operation's reference becomes the frame's, so that the last waiter takes the
          * value. */
-        struct promise__stack stack = {&x->link};
-
-        x->link.next = NULL;
-        promise__run(st, &stack);
+        run_one(st, x);
         return;
     }
     run_settled(st, x, false);
@@ -469,6 +531,15 @@ static void settle(struct promise *p, int status, union weft_value value, void (
 
 void promise__settle(struct promise *promise, int status, union weft_value value)
 {
+    struct promise__state *st = promise__tls;
+
+    if (weft__likely(st != NULL && !st->stopped && promise__flags(promise) == PROMISE__PENDING &&
+                     promise->waiters != NULL && (promise->link.flags & PROMISE__ACTIVE) &&
+                     st->search == NULL && weft__is_base(st->rt))) {
+        set_outcome(promise, status, value, NULL);
+        run_one(st, promise);
+        return;
+    }
     settle(promise, status, value, NULL);
 }
 

@@ -5,8 +5,10 @@
 /* ---- on a pending promise: the result waits ---- */
 
 /* The pending result of an operation on pending `p`, which it consumes. */
-static struct promise *derive(struct promise__state *st, enum promise__kind kind, struct promise *p,
-                              union promise__fn fn, void *ctx)
+static inline __attribute__((always_inline)) struct promise *derive(struct promise__state *st,
+                                                                    enum promise__kind kind,
+                                                                    struct promise *p,
+                                                                    union promise__fn fn, void *ctx)
 {
     struct promise *x = promise__under(st, p), *q = promise__new(st, kind, PROMISE__PENDING);
 
@@ -271,23 +273,6 @@ static void pass(struct promise__state *st, struct promise__stack *stack, struct
     promise__release(st, q);
 }
 
-/* The value of `p` for a callback, taken if it is the last to see it. */
-static inline union weft_value value_of(struct promise__state *st, struct promise *p)
-{
-    if (last(p)) {
-        struct promise *source = p->source;
-
-        p->destroy = NULL;
-        if (source != NULL) {
-            p->source = NULL;
-            if (source->link.count == 1)
-                source->destroy = NULL;
-            promise__release(st, source);
-        }
-    }
-    return p->value;
-}
-
 /* The cleanup has been run and returned `c`: then the outcome of `p` (a reference) for q
  * (another). */
 static void cleanup_result(struct promise__state *st, struct promise__stack *stack,
@@ -377,7 +362,7 @@ void promise__fire(struct promise__state *st, struct promise__stack *stack, stru
     case PROMISE__MAP: {
         union weft_value value = weft_num(0);
 
-        status = fn.map(value_of(st, p), ctx, &value);
+        status = fn.map(promise__value_for(st, p), ctx, &value);
         r = promise__under(st, q);
         if (promise__flags(r) == PROMISE__PENDING) {
             if (status < 0)
@@ -396,13 +381,13 @@ void promise__fire(struct promise__state *st, struct promise__stack *stack, stru
         pair = fn.pair;
         fn = ok ? pair->fn : pair->other;
         promise__block_free(st, &pair->link);
-        r = ok ? fn.bind(value_of(st, p), ctx) : fn.catch_(p->status, ctx);
+        r = ok ? fn.bind(promise__value_for(st, p), ctx) : fn.catch_(p->status, ctx);
         break;
     case PROMISE__CATCH:
         r = fn.catch_(p->status, ctx);
         break;
     default:
-        r = fn.bind(value_of(st, p), ctx);
+        r = fn.bind(promise__value_for(st, p), ctx);
         break;
     }
     promise__become(st, stack, q, r);

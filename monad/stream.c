@@ -388,8 +388,10 @@ static struct promise *call_source(struct promise__state *st, struct source *sou
     struct promise *cell;
     int err;
 
-    if (source->kind == SOURCE_FROM)
-        return promise__or_invalid(source->fn.from(source->ctx));
+    if (source->kind == SOURCE_FROM) {
+        cell = promise__or_invalid(source->fn.from(source->ctx));
+        return PROMISE__VALID(st, cell, "the result of a callback") ? cell : promise__einval;
+    }
     cell = promise__cell(st, weft_num(0), NULL);
     if (cell == NULL)
         return promise__enomem;
@@ -404,33 +406,32 @@ static struct promise *call_source(struct promise__state *st, struct source *sou
 
 static void pull(struct promise__state *st, struct source *source);
 
-static int source_settled(void *arg)
+static void source_settled(struct weft_waiter *waiter)
 {
     struct promise__state *st = promise__tls;
-    struct source *source = arg;
+    struct source *source = weft__container(waiter, struct source, waiter);
     struct promise *p = source->awaited;
 
+    promise__set_storage(st, source->storage);
+    source->storage = NULL;
     source->awaited = NULL;
     source->pulling = false;
     (void)arrived(st, source, p, NULL);
     pull(st, source);
     promise__release(st, source->self);
-    return 0;
 }
 
-/* The call just made goes on: source_settled, which holds the source. 0, or -ENOMEM. */
-static int await_source(struct promise__state *st, struct source *source, struct promise *p)
+/* The call just made goes on: source_settled, which holds the source. */
+static void await_source(struct promise__state *st, struct source *source, struct promise *p)
 {
     source->awaited = p;
+    source->waiter.wake = source_settled;
+    source->storage = weft__storage_ref(st->rt->strand->storage);
     promise__retain(source->self);
-    if (promise_on_termination(p, source_settled, source) == 0)
-        return 0;
-    source->awaited = NULL;
-    source->pulling = false;
-    promise_cancel(p);
-    promise__release(st, p);
-    promise__release(st, source->self);
-    return -ENOMEM;
+    promise__attach(st, p, &source->waiter);
+    promise__under(st, p)->link.flags |= PROMISE__ACTIVE; /* the next call is user code */
+    if (source->streams == NULL)                          /* they have gone meanwhile */
+        promise_cancel(p);
 }
 
 static bool wanted(const struct source *source)
@@ -453,10 +454,7 @@ static void pull(struct promise__state *st, struct source *source)
         source->pulling = true;
         p = call_source(st, source);
         if (promise__pending(st, p)) {
-            if (source->streams == NULL) /* it has gone meanwhile */
-                promise_cancel(p);
-            if (await_source(st, source, p) < 0)
-                source_failed(source, -ENOMEM);
+            await_source(st, source, p);
             continue;
         }
         source->pulling = false;
@@ -497,7 +495,7 @@ static void leave_queue(struct promise *p)
 
 struct read_call {
     struct promise__state *st;
-    struct promise_stream *stream;
+    struct promise_stream *stream; /* held */
     enum mode mode;
     size_t wanted;
     promise_stream_test_fn *test;
@@ -537,17 +535,14 @@ static struct promise *get_from_source(struct promise__state *st, struct promise
     struct promise *p, *result = NULL;
 
     source->pulling = true;
-    promise__retain(stream->self);
     p = call_source(st, source);
     if (promise__pending(st, p)) {
-        if (await_source(st, source, p) < 0)
-            result = promise__enomem;
+        await_source(st, source, p);
     } else {
         source->pulling = false;
         result = arrived(st, source, p, stream);
     }
     pull(st, source); /* others may have come meanwhile */
-    promise__release(st, stream->self);
     return result;
 }
 
@@ -584,10 +579,8 @@ static void read_stream(void *arg)
     reader->test = call->test;
     reader->ctx = call->ctx;
     promise__waits_append(&stream->readers, wait);
-    promise__retain(stream->self);
     serve(st, stream);
     pull(st, source);
-    promise__release(st, stream->self);
 }
 
 static struct promise *start_read(struct promise_stream *stream, enum mode mode, size_t count,
@@ -601,10 +594,12 @@ static struct promise *start_read(struct promise_stream *stream, enum mode mode,
     PROMISE__ENTER(st);
     if (mode == GET_WHILE)
         stream->source->tests = true;
+    promise__retain(stream->self); /* what is called may drop the last reference */
     if (stream->source->kind >= SOURCE_FROM || stream->source->tests)
         promise__call_on_base(st, read_stream, &call);
     else
         read_stream(&call);
+    promise__release(st, stream->self);
     promise__flush(st);
     return call.result;
 }
@@ -912,6 +907,7 @@ static void destroy_source(void *object)
 
     if (source->release != NULL)
         source->release(source->ctx);
+    weft__storage_unref(source->storage);
     free(source);
 }
 
@@ -1047,11 +1043,14 @@ struct promise_stream *promise_stream_of_values(const union weft_value values[],
 {
     struct promise_stream *stream = promise_stream_create(destroy);
 
-    for (size_t i = 0; i < count && stream != NULL; i++)
-        if (promise_stream_push(stream, values[i]) < 0) {
-            promise_stream_unref(stream);
-            stream = NULL;
-        }
+    for (size_t i = 0; i < count; i++) {
+        if (stream != NULL && promise_stream_push(stream, values[i]) == 0)
+            continue;
+        if (destroy != NULL)
+            destroy(values[i].ptr);
+        promise_stream_unref(stream);
+        stream = NULL;
+    }
     (void)promise_stream_close(stream);
     return stream;
 }

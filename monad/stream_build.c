@@ -346,13 +346,16 @@ static struct promise *choose_step(struct promise__job *job, struct promise *set
 {
     struct choice *choice = ((struct choose_job *)(void *)job)->choice;
     struct promise *p;
+    int err = 0;
 
+    (void)promise_poll(settled, NULL, &err);
     promise_unref(settled);
     job->framed = false;
     p = take_settled(choice);
-    if (p == NULL && choice->count > 0)
+    if (p == NULL && choice->count > 0 && err == -ENODATA) /* of a branch: on with the others */
         return any(choice);
-    promise__job_end_like(job, p != NULL ? p : promise_rejected(-ENODATA));
+    /* Without any branch's outcome, the error is that of waiting for them. */
+    promise__job_end_like(job, p != NULL ? p : promise_rejected(err));
     return NULL;
 }
 
@@ -379,12 +382,12 @@ struct promise_stream *promise_stream_choose(struct promise_stream *const stream
 {
     size_t each = sizeof(struct branch) + sizeof(struct promise *);
     struct choice *choice = count < SIZE_MAX / 64 ? calloc(1, sizeof *choice + count * each) : NULL;
-    bool complete = choice != NULL;
+    bool complete = choice != NULL && (streams != NULL || count == 0);
 
     for (size_t i = 0; i < count; i++)
         complete = complete && streams[i] != NULL;
     if (!complete) {
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; streams != NULL && i < count; i++)
             promise_stream_unref(streams[i]);
         free(choice);
         return NULL;

@@ -9,7 +9,7 @@ struct folding {
     promise_bind_fn *each;
     promise_stream_fold_fn *fold;
     void *ctx;
-    union weft_value state;
+    struct promise *state; /* settled, and its value's owner */
 };
 
 static struct folding *folding_of(struct promise__job *job)
@@ -17,23 +17,14 @@ static struct folding *folding_of(struct promise__job *job)
     return (struct folding *)(void *)job;
 }
 
-/* The end of a job that reads `stream`. */
-static struct promise *end(struct promise__job *job, struct promise_stream *stream, int status,
-                           union weft_value value, void (*destroy)(void *))
+/* Ends with the outcome of `settled`, the step's argument or the state. */
+static struct promise *end_fold(struct promise__job *job, struct promise *settled)
 {
-    promise__job_end(job, status, value, destroy);
+    struct promise_stream *stream = folding_of(job)->stream;
+
+    promise__job_end_like(job, settled);
     promise_stream_unref(stream);
     return NULL;
-}
-
-/* The error of a settled promise, consumed; 0: it is fulfilled, and still the caller's. */
-static int failure(struct promise *settled)
-{
-    int err = 0;
-
-    if (promise_poll(settled, NULL, &err) == PROMISE_REJECTED)
-        promise_unref(settled);
-    return err;
 }
 
 static struct promise *fold_step(struct promise__job *job, struct promise *settled);
@@ -41,14 +32,17 @@ static struct promise *fold_step(struct promise__job *job, struct promise *settl
 static struct promise *folded(struct promise__job *job, struct promise *settled)
 {
     struct folding *folding = folding_of(job);
-    int err = failure(settled);
 
-    if (err < 0)
-        return end(job, folding->stream, err, weft_num(0), NULL);
-    if (folding->fold != NULL)
-        (void)promise__job_take(job, settled, &folding->state);
-    else
+    if (promise_state(settled) == PROMISE_REJECTED)
+        return end_fold(job, settled);
+    if (folding->fold != NULL) {
+        settled = promise__job_keep(job, settled);
+        if (promise_state(settled) == PROMISE_REJECTED) /* no memory */
+            return end_fold(job, settled);
+        folding->state = settled;
+    } else {
         promise_unref(settled);
+    }
     job->step = fold_step;
     return promise_stream_get(folding->stream);
 }
@@ -56,16 +50,26 @@ static struct promise *folded(struct promise__job *job, struct promise *settled)
 static struct promise *fold_step(struct promise__job *job, struct promise *settled)
 {
     struct folding *folding = folding_of(job);
-    union weft_value value;
-    int err = failure(settled);
+    struct promise *state = folding->state;
+    union weft_value value, so_far = weft_num(0);
+    int err = 0;
 
-    if (err < 0)
-        return end(job, folding->stream, err == -ENODATA ? 0 : err, folding->state, NULL);
+    if (promise_poll(settled, NULL, &err) == PROMISE_REJECTED) {
+        if (err != -ENODATA) {
+            promise_unref(state);
+            return end_fold(job, settled);
+        }
+        promise_unref(settled);
+        job->framed = false;
+        return end_fold(job, state);
+    }
     (void)promise__job_take(job, settled, &value);
     job->step = folded;
-    return promise__or_invalid(folding->fold != NULL
-                                   ? folding->fold(folding->state, value, folding->ctx)
-                                   : folding->each(value, folding->ctx));
+    if (folding->fold == NULL)
+        return promise__or_invalid(folding->each(value, folding->ctx));
+    folding->state = NULL;
+    (void)promise__take(promise__tls, state, &so_far);
+    return promise__or_invalid(folding->fold(so_far, value, folding->ctx));
 }
 
 static struct promise *start(struct promise_stream *stream, promise_bind_fn *each,
@@ -73,15 +77,21 @@ static struct promise *start(struct promise_stream *stream, promise_bind_fn *eac
 {
     struct promise__state *st = promise__state_get();
     struct folding *folding;
-    struct promise *p;
+    struct promise *p, *first;
 
     if (st == NULL || stream == NULL || (each == NULL && fold == NULL)) {
         promise_stream_unref(stream);
         return st == NULL ? promise__no_state() : promise__einval;
     }
     PROMISE__ENTER(st);
+    first = promise_fulfilled(state);
+    if (promise_state(first) == PROMISE_REJECTED) {
+        promise_stream_unref(stream);
+        return first;
+    }
     p = promise__job_create(st, sizeof *folding, fold_step, &folding);
     if (folding == NULL) {
+        promise_unref(first);
         promise_stream_unref(stream);
         return p;
     }
@@ -89,7 +99,7 @@ static struct promise *start(struct promise_stream *stream, promise_bind_fn *eac
     folding->each = each;
     folding->fold = fold;
     folding->ctx = ctx;
-    folding->state = state;
+    folding->state = first;
     promise__job_start(&folding->job, promise_stream_get(stream));
     promise__flush(st);
     return p;
@@ -142,6 +152,25 @@ static int add(struct elements *elements, struct promise *element)
     }
     elements->element[elements->count++] = element;
     return 0;
+}
+
+/* The end of a job that reads `stream`. */
+static struct promise *end(struct promise__job *job, struct promise_stream *stream, int status,
+                           union weft_value value, void (*destroy)(void *))
+{
+    promise__job_end(job, status, value, destroy);
+    promise_stream_unref(stream);
+    return NULL;
+}
+
+/* The error of a settled promise, consumed; 0: it is fulfilled, and still the caller's. */
+static int failure(struct promise *settled)
+{
+    int err = 0;
+
+    if (promise_poll(settled, NULL, &err) == PROMISE_REJECTED)
+        promise_unref(settled);
+    return err;
 }
 
 static struct promise *collected(struct promise__job *job, int err)

@@ -278,10 +278,10 @@ struct promise *promise_throttle_wait_name(struct promise_throttle *throttle, co
 
 size_t promise_throttle_waiting(const struct promise_throttle *throttle)
 {
-    return throttle->waiting;
+    return throttle != NULL ? throttle->waiting : 0;
 }
 
 size_t promise_throttle_keys(const struct promise_throttle *throttle)
 {
-    return throttle->keys;
+    return throttle != NULL ? throttle->keys : 0;
 }

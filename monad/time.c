@@ -90,7 +90,7 @@ int promise_timer_start(struct promise_timer *timer)
 
 void promise_timer_stop(struct promise_timer *timer)
 {
-    if (weft__rt != NULL)
+    if (weft__rt != NULL && timer != NULL)
         weft_timer_stop(&timer->timer);
 }
 

@@ -149,61 +149,63 @@ void promise__waits_finish(struct promise__waits *waits)
 
 /* ---- jobs ---- */
 
-static void cancel_job(struct promise *p)
-{
-    struct promise__job *job = promise__extra(p);
-
-    p->fn.cancel = cancel_job; /* the next step may wait for something else */
-    if (job->awaited == NULL || job->canceling)
-        return;
-    job->canceling = true;
-    promise_cancel(job->awaited);
-    job->canceling = false;
-}
+static void resume(struct weft_waiter *waiter);
 
 struct promise *promise__job_create(struct promise__state *st, size_t size, promise__step_fn *step,
                                     void *job_pointer)
 {
     void *memory;
-    struct promise *p = promise__create_operation(st->rt, size, cancel_job, &memory);
+    struct promise *p = promise__create_operation(st->rt, size, NULL, &memory);
 
     memcpy(job_pointer, &memory, sizeof memory);
     if (memory != NULL) {
+        struct promise__job *job = memory;
+
         memset(memory, 0, size);
-        ((struct promise__job *)memory)->step = step;
+        job->step = step;
+        job->waiter.wake = resume;
+        p->link.kind = PROMISE__JOB;
+        p->storage = NULL;
     }
     return p;
 }
 
-static void run_job(struct promise__state *st, struct promise__job *job, struct promise *p);
-
-static int resume(void *arg)
+/* Waits for pending `p`, a reference, with the local values now in force: they are kept in the job's
+ * promise, where the runtime's end finds them. */
+static void await(struct promise__state *st, struct promise__job *job, struct promise *p)
 {
-    struct promise__job *job = arg;
-    struct promise *p = job->awaited;
-
-    job->awaited = NULL;
-    job->framed = true;
-    run_job(promise__tls, job, p);
-    return 0;
+    job->awaited = p;
+    promise__of_extra(job)->storage = weft__storage_ref(st->rt->strand->storage);
+    promise__attach(st, p, &job->waiter);
+    promise__under(st, p)->link.flags |= PROMISE__ACTIVE; /* a step is user code */
 }
 
 static void run_job(struct promise__state *st, struct promise__job *job, struct promise *p)
 {
     while (p != NULL) {
+        if (!PROMISE__VALID(st, p, "the result of a callback"))
+            p = promise__einval;
         if (promise__pending(st, p)) {
-            job->awaited = p;
-            job->framed = false;
-            if (promise_on_termination(p, resume, job) == 0)
-                return;
-            job->awaited = NULL;
-            promise__release(st, p);
-            p = promise__enomem;
+            await(st, job, p);
+            return;
         }
         p = job->step(job, p);
         if (p != NULL) /* else the job is gone */
             job->framed = false;
     }
+}
+
+static void resume(struct weft_waiter *waiter)
+{
+    struct promise__state *st = promise__tls;
+    struct promise__job *job = weft__container(waiter, struct promise__job, waiter);
+    struct promise *p = job->awaited, *self = promise__of_extra(job);
+
+    promise__set_storage(st, self->storage);
+    self->storage = NULL;
+    job->awaited = NULL;
+    job->framed = true;
+    run_job(st, job, p);
 }
 
 struct job_call {
@@ -255,4 +257,27 @@ int promise__job_take(struct promise__job *job, struct promise *settled, union w
         promise__release(st, outcome.source);
     }
     return outcome.status;
+}
+
+struct promise *promise__job_keep(struct promise__job *job, struct promise *settled)
+{
+    struct promise__state *st = promise__tls;
+    struct promise__wait outcome;
+    struct promise *kept;
+
+    if (promise__immediate(settled))
+        return settled;
+    take_outcome(st, settled, job->framed ? 2 : 1, &outcome);
+    if (outcome.status < 0)
+        return promise__error(outcome.status);
+    kept = promise__cell(st, outcome.value, outcome.destroy);
+    if (kept != NULL) {
+        kept->source = outcome.source;
+        return kept;
+    }
+    if (outcome.source != NULL)
+        promise__release(st, outcome.source);
+    if (outcome.destroy != NULL)
+        outcome.destroy(outcome.value.ptr);
+    return promise__enomem;
 }

@@ -2,7 +2,8 @@
  *
  * No wake-up is lost: a poster pushes and then looks at `asleep`; the runtime sets `asleep` and then
  * looks at the stack. Both are sequentially consistent, so at least one sees the other. A post wakes
- * the engine at most once a sleep.
+ * the engine at most once a sleep. While nobody holds a reference there are no posters, and the
+ * runtime saves itself the store, which would be the dearest instruction between two passes.
  *
  * The engine outlives every poster that can still call its wake: a poster counts itself in `users`
  * before it pushes, and closing waits for users to go.
@@ -12,8 +13,11 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CLOSED ((struct weft_task *)1)
+
+static void tell(struct weft_task *task);
 
 struct weft_inbox *weft__inbox_create(struct weft__engine *engine)
 {
@@ -25,6 +29,9 @@ struct weft_inbox *weft__inbox_create(struct weft__engine *engine)
         atomic_init(&inbox->users, 0);
         atomic_init(&inbox->refs, 1);
         atomic_init(&inbox->holders, 0);
+        atomic_init(&inbox->told, 0);
+        atomic_init(&inbox->asked, false);
+        inbox->tell.run = tell;
         inbox->engine = engine;
     }
     return inbox;
@@ -90,6 +97,8 @@ bool weft__inbox_held(const struct weft_inbox *inbox)
 
 bool weft__inbox_sleep(struct weft_inbox *inbox)
 {
+    if (atomic_load(&inbox->holders) == 0) /* what they posted before they let go is seen */
+        return atomic_load(&inbox->head) == NULL;
     atomic_store(&inbox->asleep, true);
     if (atomic_load(&inbox->head) == NULL)
         return true;
@@ -134,4 +143,62 @@ bool weft__inbox_close(struct weft_inbox *inbox)
     while (atomic_load(&inbox->users) > 0)
         sched_yield();
     return true;
+}
+
+/* ---- counters, told to other threads ----
+ *
+ * One writer. Readers that meet it half way look again: the counters are words of their own, and
+ * `told` is changed before the first and after the last of them. */
+
+void weft__inbox_tell(struct weft_inbox *inbox)
+{
+    struct weft_stats stats = {.size = sizeof stats};
+    uint64_t words[sizeof stats / sizeof(uint64_t)];
+    unsigned told = atomic_load_explicit(&inbox->told, memory_order_relaxed);
+
+    if (weft_stats(&stats) < 0)
+        return;
+    memcpy(words, &stats, sizeof stats);
+    atomic_store_explicit(&inbox->told, told + 1, memory_order_relaxed);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        atomic_store_explicit(&inbox->counters[i], words[i], memory_order_release);
+    atomic_store_explicit(&inbox->told, told + 2 == 0 ? 2 : told + 2, memory_order_release);
+}
+
+static void tell(struct weft_task *task)
+{
+    struct weft_inbox *inbox = weft__container(task, struct weft_inbox, tell);
+
+    atomic_store(&inbox->asked, false);
+    weft__inbox_tell(inbox);
+}
+
+static bool listen(struct weft_inbox *inbox, uint64_t *words, size_t count)
+{
+    unsigned told = atomic_load_explicit(&inbox->told, memory_order_acquire);
+
+    /* acquire: who sees a word of a later telling sees that it has begun */
+    for (size_t i = 0; i < count; i++)
+        words[i] = atomic_load_explicit(&inbox->counters[i], memory_order_acquire);
+    return told % 2 == 0 && told == atomic_load_explicit(&inbox->told, memory_order_relaxed);
+}
+
+int weft_inbox_stats(struct weft_inbox *inbox, struct weft_stats *stats)
+{
+    uint64_t words[sizeof *stats / sizeof(uint64_t)];
+    size_t size;
+
+    if (inbox == NULL || stats == NULL || stats->size < sizeof stats->size ||
+        stats->size > sizeof *stats)
+        return -EINVAL;
+    if (!atomic_exchange(&inbox->asked, true) && weft_post(inbox, &inbox->tell) < 0)
+        atomic_store(&inbox->asked, false); /* it has ended: what it told last stands */
+    if (atomic_load(&inbox->told) == 0)
+        return -EAGAIN;
+    while (!listen(inbox, words, sizeof words / sizeof *words))
+        sched_yield();
+    size = stats->size;
+    memcpy(stats, words, size);
+    stats->size = size;
+    return 0;
 }

@@ -11,7 +11,14 @@ struct weft_inbox {
     atomic_size_t refs;    /* on the memory; one is the runtime's until it ends */
     atomic_size_t holders; /* of the others: who may still post */
     struct weft__engine *engine;
+
+    /* Counters for other threads. `told` is even, or odd while they are being written; 0: never. */
+    atomic_uint told;
+    _Atomic uint64_t counters[sizeof(struct weft_stats) / sizeof(uint64_t)];
+    struct weft_task tell;
+    atomic_bool asked; /* `tell` is posted */
 };
+_Static_assert(sizeof(struct weft_stats) % sizeof(uint64_t) == 0, "copied in words");
 
 struct weft_inbox *weft__inbox_create(struct weft__engine *engine);
 
@@ -35,6 +42,9 @@ bool weft__inbox_run(struct weft_inbox *inbox);
 /* Refuses what is posted from now on, if nothing is left to run (else false), and waits for those
  * who are still in weft_post: after that no thread touches the engine. */
 bool weft__inbox_close(struct weft_inbox *inbox);
+
+/* Writes the counters down for other threads. Runtime's thread. */
+void weft__inbox_tell(struct weft_inbox *inbox);
 
 /* The runtime's own reference. */
 void weft__inbox_release(struct weft_inbox *inbox);

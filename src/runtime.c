@@ -3,7 +3,8 @@
  * A lap is: run the pass; then, between passes, poll the engine once, run what other threads posted,
  * fire the timers that are due, and run what asked for "after the poll" (promise_pause). Completions
  * come before timers, so that an operation that did something beats its deadline. The engine is
- * asked to wait only if nothing is queued.
+ * asked to wait only if nothing is queued. What comes between passes is begun by the loop, or by the
+ * fiber that finds the pass over.
  *
  * The end: main is over -> layers stop in order, each waited for (fibers are cancelled and unwind;
  * then promises fall silent) -> operations in flight are cancelled and reaped -> the inbox closes ->
@@ -101,6 +102,7 @@ static inline void begin_pass(struct weft_runtime *rt)
 {
     uintptr_t *array = rt->pass_array;
 
+    rt->switches += (uint64_t)(rt->end - array); /* of the pass that is over */
     rt->end = rt->tail;
     rt->head = rt->pass_array = rt->next_array;
     rt->tail = rt->next_array = array;
@@ -185,6 +187,8 @@ static int poll_engine(struct weft_runtime *rt, weft_time limit)
         weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
 
         idle(rt);
+        if (weft__inbox_held(rt->inbox))
+            weft__inbox_tell(rt->inbox);
         if (weft__inbox_sleep(rt->inbox)) {
             rc = rt->engine->class->turn(rt->engine, until);
             weft__inbox_awake(rt->inbox);
@@ -245,6 +249,17 @@ bool weft_stopping(void)
     return weft__rt != NULL && weft__rt->stopping;
 }
 
+bool weft__next_pass(struct weft_runtime *rt)
+{
+    if (rt->stopping || nothing_left(rt))
+        return false;
+    rt->failed = poll_engine(rt, WEFT_FOREVER);
+    if (weft__unlikely(rt->failed < 0))
+        return false;
+    begin_pass(rt);
+    return true;
+}
+
 /* Until main has ended and no fiber is left. 0 or the error that ends the runtime. */
 static int run_main(struct weft_runtime *rt)
 {
@@ -252,9 +267,9 @@ static int run_main(struct weft_runtime *rt)
     int deadlock = 0;
 
     for (;;) {
-        int rc;
-
-        run_pass(rt);
+        do
+            run_pass(rt);
+        while (weft__likely(rt->failed == 0) && weft__next_pass(rt));
         if (rt->stopping && alive(rt, 0) == 0) {
             if (!rt->main_ended) /* main is a promise: it is given up, as if cancelled */
                 weft__main_ended(rt, -ECANCELED);
@@ -283,11 +298,12 @@ static int run_main(struct weft_runtime *rt)
                 lingering = WEFT_FOREVER - 1;
             }
         }
-        rc = poll_engine(rt,
-                         rt->stopping && lingering < WEFT_FOREVER - 1 ? lingering : WEFT_FOREVER);
-        if (rc < 0) {
-            weft__report(rt, "the %s engine failed: %s", rt->engine->class->name, strerror(-rc));
-            return rc;
+        if (rt->failed == 0)
+            rt->failed = poll_engine(rt, lingering < WEFT_FOREVER - 1 ? lingering : WEFT_FOREVER);
+        if (rt->failed < 0) {
+            weft__report(rt, "the %s engine failed: %s", rt->engine->class->name,
+                         strerror(-rt->failed));
+            return rt->failed;
         }
         begin_pass(rt);
     }
@@ -402,7 +418,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
     if (rc != 0)
         return -rc;
     memset(rt, 0, sizeof *rt);
-    rt->strand = &rt->base;
+    rt->strand = rt->pinned = &rt->base;
     rt->after_poll_tail = &rt->after_poll;
     rt->firing = -1;
     rt->thread = pthread_self();
@@ -440,6 +456,7 @@ static int run_to_end(struct weft_runtime *rt)
     int rc, drained;
 
     rc = run_main(rt);
+    weft__inbox_tell(rt->inbox);
     drained = drain(rt);
     if (rc == 0)
         rc = drained;
@@ -543,6 +560,37 @@ const char *weft_engine_name(void)
     return weft__rt == NULL ? NULL : weft__rt->engine->class->name;
 }
 
+void weft_region_leave(struct weft_region *region)
+{
+    struct weft_runtime *rt = region->runtime;
+
+    region->left = true;
+    region->runtime = NULL;
+    if (rt == NULL || rt != weft__rt)
+        return;
+    rt->region = region->outer;
+    rt->pinned = region->pinned;
+}
+
+bool weft_region_once(struct weft_region *region)
+{
+    struct weft_runtime *rt = weft__rt;
+
+    if (region->left || region->runtime != NULL) {
+        weft_region_leave(region);
+        return false;
+    }
+    region->left = true;
+    region->runtime = rt;
+    if (rt != NULL) {
+        region->outer = rt->region;
+        region->pinned = rt->pinned;
+        rt->region = region;
+        rt->pinned = rt->strand;
+    }
+    return true;
+}
+
 int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task))
 {
     if (weft__rt == NULL || task == NULL || run == NULL)
@@ -581,6 +629,8 @@ int weft_stats(struct weft_stats *stats)
         return -EINVAL;
     all.size = stats->size;
     all.passes = rt->passes;
+    all.switches = rt->switches;
+    all.timers = rt->timers_started - rt->timers_stopped;
     all.in_flight = rt->engine->in_flight;
     rt->engine->class->stats(rt->engine, &all);
     for (int i = 0; i < WEFT__LAYER_COUNT; i++)

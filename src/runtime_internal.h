@@ -65,6 +65,7 @@ struct weft__layer_hooks {
 struct weft_runtime {
     /* the yield path's line */
     struct weft__strand *strand; /* who is running: a fiber's strand or &base */
+    struct weft__strand *pinned; /* who must not suspend: &base, or a fiber in WEFT_NO_SUSPEND */
     uintptr_t *head;             /* next entry of this pass */
     uintptr_t *end;              /* this pass ends here */
     uintptr_t *tail;             /* where the next pass's next entry goes */
@@ -75,6 +76,7 @@ struct weft_runtime {
     /* Runs fn(arg) on the base stack on behalf of the running strand; set by whoever switches. */
     void (*call_on_base)(struct weft_runtime *rt, void (*fn)(void *arg), void *arg);
 
+    struct weft_region *region; /* the innermost one of WEFT_NO_SUSPEND; NULL: none */
     struct weft__strand base;
     size_t reserved, capacity;
     struct weft_task *after_poll, **after_poll_tail; /* run once after the next poll */
@@ -88,11 +90,13 @@ struct weft_runtime {
     weft_main_fn *main;
     void *main_arg;
     int main_result;
+    int failed; /* the engine has: its error; else 0 */
     bool main_ended;
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
     uint64_t passes;
-    uint64_t timers_started;
+    uint64_t switches;
+    uint64_t timers_started, timers_stopped;
     weft_time firing; /* the time for which timers are firing; -1: they are not */
     pthread_t thread;
 };
@@ -132,6 +136,10 @@ static inline void weft__release(struct weft_runtime *rt, size_t count)
 /* Starts the next pass if that needs neither the kernel, nor the clock, nor a callback: then there
  * is a next entry at rt->head and true is returned. May be called on any strand. */
 bool weft__next_pass_quietly(struct weft_runtime *rt);
+
+/* Ends the pass: polls the engine, which may wait and call anybody, and begins the next one, which may be
+ * empty. On the base stack. False: the loop has to decide how to go on. */
+bool weft__next_pass(struct weft_runtime *rt);
 
 /* ---- base stack ---- */
 

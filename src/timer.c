@@ -97,6 +97,7 @@ void weft__timer_stop(struct weft_runtime *rt, struct weft_timer *timer)
 
     if (timer->prev == NULL)
         return;
+    rt->timers_stopped++;
     children = meld_siblings(timer->child);
     if (rt->timers == timer) {
         set_root(rt, children);

@@ -276,6 +276,7 @@ PROMISE_TEST(misuse, from_another_threads_runtime)
 
 /* ---- what is left at the end ---- */
 
+/* What a handle can't hold, so that there is something left. */
 static __attribute__((noinline)) struct promise *make(int way)
 {
     static struct promise_queue queue; /* outlives the runtime */
@@ -288,42 +289,34 @@ static __attribute__((noinline)) struct promise *make(int way)
     case 1:
         return promise_create_task();
     case 2:
-        return promise_fulfilled(weft_num(0));
+        return promise_fulfilled(weft_num(INT64_MAX));
     case 3:
         return promise_fulfilled_owned(malloc(1), free);
     case 4:
-        return promise_rejected(-EIO);
+        return promise_from_result(INT64_MAX);
     case 5:
-        return promise_from_result(3);
+        return promise_map(promise_fulfilled(weft_num(INT64_MAX - 1)), tell_map, "m");
     case 6:
-        return promise_from_result(-3);
-    case 7:
-        return promise_map(promise_fulfilled(weft_num(0)), tell_map, "m");
-    case 8:
-        return promise_join(NULL, 0);
-    case 9:
         return promise_all(NULL, 0);
-    case 10:
-        return promise_choose(NULL, 0);
-    case 11:
+    case 7:
         list[0] = promise_fulfilled(weft_num(0));
         list[1] = promise_create();
         return promise_nchoose(list, 2);
-    case 12:
+    case 8:
         return promise_pause();
-    case 13:
+    case 9:
         return promise_sleep(WEFT_SEC(1000));
-    case 14:
+    case 10:
         return promise_sleep_until(weft_after(WEFT_SEC(1000)));
-    case 15:
+    case 11:
         return promise_queue_append(&queue);
-    case 16:
+    case 12:
         return promise_queue_prepend(&queue);
-    case 17:
+    case 13:
         pending = promise_create();
         (void)!promise_protected(pending); /* two are left */
         return NULL;
-    case 18:
+    case 14:
         pending = promise_create();
         (void)!promise_finalize(promise_bind(pending, tell_bind, ""), tell_thunk, "");
         return NULL;
@@ -366,7 +359,7 @@ static size_t places(void)
 
 Test(misuse, promises_left_are_listed_with_their_place)
 {
-    for (int way = 0; way <= 18; way++) {
+    for (int way = 0; way <= 14; way++) {
         struct weft_options options = setup_options(&setups[0]);
 
         cr_assert_eq(promise_run(leave_some, &way, &options, NULL), 0);

@@ -1,5 +1,6 @@
 /* Each function of weft/promise_list.h: what it gives, and what all of them share: order of calls,
  * errors, canceling, bounds, memory. */
+#include "allocations.h"
 #include "test_promise_modules.h"
 
 #include <weft/promise_list.h>
@@ -509,6 +510,29 @@ MODULE_TEST(promise_list, without_memory)
             for (int form = 0; form < 3; form++)
                 promise_unref(results[form]);
         }
+    }
+    return NULL;
+}
+
+MODULE_TEST(promise_list, without_memory_outside_of_blocks)
+{
+    EACH(f)
+    {
+        for (size_t n = 0; n < 12; n++)
+            for (int form = 0; form < 3; form++) {
+                struct promise *p;
+
+                allocations_fail_after(n);
+                p = form == 0   ? f->s(NULL, 3, 0, wait_for, NULL)
+                    : form == 1 ? f->p(NULL, 3, 0, wait_for, NULL)
+                                : f->n(2, NULL, 3, 0, wait_for, NULL);
+                allocations_fail_after(SIZE_MAX);
+                for (size_t i = 0; i < 3; i++)
+                    if (made[i] != NULL && promise_state(made[i]) == PROMISE_PENDING)
+                        settle(i, f->go_on);
+                promise_unref(p);
+                forget();
+            }
     }
     return NULL;
 }

@@ -352,15 +352,21 @@ static struct promise *no_memory_body(void)
     take_error(p, -ENOMEM);
     cr_assert(!promise_mutex_is_locked(&mutex));
     promise_unref(promise_mutex_lock(&mutex));
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 2; i++) {
         promise__fail_after(i);
         p = promise_mutex_with_lock(&mutex, gives, promise__einval);
         promise__fail_after(SIZE_MAX);
         take_error(p, -ENOMEM);
-        cr_assert(promise_mutex_is_empty(&mutex) || i == 2);
-        promise_mutex_unlock(&mutex);
-        promise_unref(promise_mutex_lock(&mutex));
+        cr_assert(promise_mutex_is_empty(&mutex), "nobody's wait is left in the queue");
     }
+    promise__fail_after(2); /* the job and its wait: that is all it ever takes */
+    p = promise_mutex_with_lock(&mutex, gives, promise__error(-EIO));
+    promise__fail_after(0);
+    assert_pending(p);
+    promise_mutex_unlock(&mutex);
+    promise__fail_after(SIZE_MAX);
+    take_error(p, -EIO);
+    cr_assert(!promise_mutex_is_locked(&mutex));
     promise_mutex_finish(&mutex);
     return NULL;
 }
@@ -368,4 +374,99 @@ static struct promise *no_memory_body(void)
 Test(promise_mutex, without_memory_nothing_is_locked)
 {
     run_promises(no_memory_body);
+}
+
+/* ---- jobs in jobs ---- */
+
+static struct promise *gives_ref(void *ctx)
+{
+    return promise_ref(ctx);
+}
+
+/* A section that waits for `p`, a reference, which it consumes. */
+static struct promise *section(struct promise_mutex *m, struct promise *p)
+{
+    struct promise *q = promise_mutex_with_lock(m, gives_ref, p);
+
+    promise_unref(p);
+    return q;
+}
+
+static struct promise *nested_body(void)
+{
+    size_t count = slow_tools() ? 2000 : 100000;
+    struct promise_mutex *mutexes = calloc(count, sizeof *mutexes);
+    struct promise *p = promise_create_task();
+
+    for (size_t i = 0; i < count; i++) {
+        promise_mutex_init(&mutexes[i]);
+        p = section(&mutexes[i], p);
+    }
+    promise_cancel(p);
+    take_error(p, -ECANCELED);
+    for (size_t i = 0; i < count; i++)
+        cr_assert(!promise_mutex_is_locked(&mutexes[i]));
+    free(mutexes);
+    return NULL;
+}
+
+Test(promise_mutex, canceling_nested_sections_needs_no_stack)
+{
+    run_promises(nested_body);
+}
+
+static struct promise *shared_body(void)
+{
+    enum { COUNT = 64 }; /* every other path to the task doubles: 2^64 of them */
+    struct promise_mutex mutexes[COUNT];
+    struct promise *p = promise_create_task();
+
+    for (size_t i = 0; i < COUNT; i++) {
+        struct promise *twice[2] = {p, promise_ref(p)};
+
+        promise_mutex_init(&mutexes[i]);
+        p = section(&mutexes[i], promise_join(twice, 2));
+    }
+    promise_cancel(p);
+    take_error(p, -ECANCELED);
+    return NULL;
+}
+
+Test(promise_mutex, a_cancel_visits_a_section_once)
+{
+    run_promises(shared_body);
+}
+
+static const struct weft_key local = {"local"};
+
+static struct promise *section_bound(union weft_value value, void *ctx)
+{
+    (void)value;
+    return promise_mutex_with_lock(ctx, gives_ref, NULL);
+}
+
+static struct promise *once_more(union weft_value value, void *ctx)
+{
+    (void)value;
+    (void)ctx;
+    return promise_pause();
+}
+
+static struct promise *end_main(void *arg)
+{
+    static struct promise_mutex m; /* outlives the runtime */
+    struct promise *p = promise_create_task();
+
+    (void)arg;
+    promise_mutex_init(&m);
+    cr_assert_eq(weft_set(&local, &m), 0);
+    promise_unref(promise_mutex_with_lock(&m, gives_ref, p));
+    promise_unref(promise_bind(promise_pause(), section_bound, &m)); /* it becomes one with it */
+    promise_unref(p);
+    return promise_bind(promise_pause(), once_more, NULL);
+}
+
+Test(promise_mutex, the_runtimes_end_frees_what_sections_bound)
+{
+    cr_assert_eq(promise_run(end_main, NULL, NULL, NULL), 0);
 }

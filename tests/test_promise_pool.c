@@ -499,3 +499,69 @@ Test(promise_pool, without_memory_no_place_is_lost)
 {
     run_promises(no_memory_body);
 }
+
+static struct promise *destroy_early_body(void)
+{
+    struct promise *gate, *p;
+    struct promise_pool *pool = make(1);
+
+    gate = create_waits = promise_create();
+    p = promise_pool_use(pool, use_value, NULL);
+    promise_pool_destroy(pool); /* while the member is made */
+    promise_resolve(gate, weft_num(1));
+    promise_unref(gate);
+    promise_unref(p);
+    assert_trace("c1 u1 d1 ");
+
+    pool = make(1);
+    promise_unref(promise_pool_use(pool, use_value, NULL));
+    gate = validate_waits = promise_create();
+    p = promise_pool_use(pool, use_value, NULL);
+    promise_pool_destroy(pool); /* while it is validated */
+    promise_resolve(gate, weft_num(1));
+    promise_unref(gate);
+    promise_unref(p);
+    assert_trace("c1 u1 v1 u1 d1 ");
+
+    pool = make(1);
+    promise_unref(promise_pool_use(pool, use_value, NULL));
+    gate = validate_waits = promise_create();
+    p = promise_pool_use(pool, use_value, NULL);
+    take_value(promise_pool_clear(pool), 0); /* likewise: it is in use */
+    promise_resolve(gate, weft_num(1));
+    promise_unref(gate);
+    promise_unref(p);
+    assert_trace("c1 u1 v1 u1 d1 ");
+    promise_pool_destroy(pool);
+    return NULL;
+}
+
+Test(promise_pool, a_use_that_has_just_begun_when_the_pool_ends_gives_its_member_up)
+{
+    run_promises(destroy_early_body);
+}
+
+static struct promise *destroy_no_memory_body(void)
+{
+    struct promise_pool *pool = make(2);
+    struct promise *gate = promise_create(), *p = promise_pool_use(pool, use, gate);
+
+    promise_unref(promise_pool_use(pool, use_value, NULL));
+    promise_resolve(gate, weft_num(0));
+    promise_unref(gate);
+    promise_unref(p);
+    promise__fail_after(0);
+    promise_pool_destroy(pool);
+    promise__fail_after(SIZE_MAX);
+    assert_trace("c1 u1 c2 u2 d2 d1 ");
+    pool = make(1);
+    promise__fail_after(0);
+    promise_pool_destroy(pool); /* and there is no error to report */
+    promise__fail_after(SIZE_MAX);
+    return NULL;
+}
+
+Test(promise_pool, without_memory_the_end_still_disposes_of_all)
+{
+    run_promises(destroy_no_memory_body);
+}

@@ -1116,3 +1116,82 @@ Test(promise_react, the_runtimes_end_frees_what_is_left)
     for (int i = 0; i < 2; i++)
         cr_assert_eq(promise_run(abandoned_main, NULL, &options, NULL), 0);
 }
+
+/* ---- the first value of map and lift2 ---- */
+
+static struct promise_signal *first_source;
+static int first_sets;
+
+static int set_source(union weft_value in, void *ctx, union weft_value *out)
+{
+    (void)ctx;
+    first_sets = promise_signal_set(first_source, weft_num(in.num + 1));
+    *out = in;
+    return 0;
+}
+
+static int boxed_value(union weft_value in, void *ctx, union weft_value *out)
+{
+    ++*(int *)ctx;
+    *out = weft_ptr(boxed(in.num));
+    return 0;
+}
+
+static struct promise *first_body(void)
+{
+    struct promise_signal *mapped;
+    int calls = 0;
+
+    first_source = promise_signal_create(weft_num(1), NULL, NULL);
+    mapped = promise_signal_map(promise_signal_ref(first_source), set_source, NULL, NULL);
+    cr_assert_eq(first_sets, -EDEADLK);
+    cr_assert_eq(promise_signal_value(mapped).num, 1);
+    promise_signal_unref(mapped);
+    /* without memory for the node nothing is made that could be lost */
+    for (size_t i = 0; i < 3; i++) {
+        promise__fail_after(i);
+        mapped = promise_signal_map(promise_signal_ref(first_source), boxed_value, &calls, NULL);
+        promise__fail_after(SIZE_MAX);
+        if (mapped != NULL)
+            break;
+        cr_assert_eq(calls, 0);
+    }
+    cr_assert_eq(calls, 1);
+    promise_signal_unref(promise_signal_own(mapped, destroy_box));
+    cr_assert_eq(destroyed, 1);
+    promise_signal_unref(first_source);
+    return NULL;
+}
+
+Test(promise_react, the_first_value_is_made_as_within_a_step)
+{
+    run_promises(first_body);
+}
+
+static int keep_box(union weft_value state, union weft_value in, void *ctx, union weft_value *out)
+{
+    (void)in;
+    (void)ctx;
+    *out = state.ptr != NULL ? state : weft_ptr(boxed(7));
+    return 0;
+}
+
+static struct promise *merge_body(void)
+{
+    struct promise_event *source = promise_event_create(NULL), *both[2], *merged;
+
+    for (int i = 0; i < 2; i++)
+        both[i] = promise_event_ref(source);
+    merged = promise_event_own(promise_event_merge(both, 2, keep_box, weft_ptr(NULL), NULL),
+                               destroy_box);
+    cr_assert_eq(promise_event_send(source, weft_num(1)), 0);
+    cr_assert_eq(destroyed, 1);
+    promise_event_unref(merged);
+    promise_event_unref(source);
+    return NULL;
+}
+
+Test(promise_react, a_merge_may_give_its_state_back)
+{
+    run_promises(merge_body);
+}

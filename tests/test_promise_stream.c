@@ -1206,6 +1206,147 @@ Test(promise_stream, the_runtimes_end_frees_what_is_left)
     cr_assert_eq(promise_run(abandoned_main, NULL, &options, NULL), 0);
 }
 
+/* ---- sources that let go, and memory that ends ---- */
+
+static struct promise_stream *dropped;
+static struct promise *given;
+
+static struct promise *drops_its_stream(void *ctx)
+{
+    (void)ctx;
+    promise_stream_unref(dropped);
+    return promise_ref(given);
+}
+
+static struct promise *drop_body(void)
+{
+    given = promise_fulfilled(weft_num(1));
+    dropped = promise_stream_from(drops_its_stream, NULL, NULL);
+    take_value(promise_stream_get(dropped), 1);
+    for (int i = 0; i < 2; i++) {
+        given = promise_create_task();
+        dropped = promise_stream_from(drops_its_stream, NULL, NULL);
+        take_error(i == 0 ? promise_stream_get(dropped) : promise_stream_is_empty(dropped),
+                   -ENODATA);
+        take_error(given, -ECANCELED);
+    }
+    return NULL;
+}
+
+Test(promise_stream, a_source_may_drop_its_stream)
+{
+    run_promises(drop_body);
+}
+
+static struct promise *choose_no_memory_body(void)
+{
+    struct promise_stream *a = promise_stream_create(NULL), *b = promise_stream_create(NULL);
+    bool waits = false;
+
+    for (size_t i = 0; !waits; i++) {
+        struct promise_stream *both[2] = {promise_stream_ref(a), promise_stream_ref(b)};
+        struct promise_stream *s = promise_stream_choose(both, 2);
+        struct promise *p;
+
+        promise__fail_after(i);
+        p = promise_stream_get(s);
+        promise__fail_after(SIZE_MAX);
+        waits = promise_state(p) == PROMISE_PENDING;
+        if (!waits) {
+            take_error(p, -ENOMEM);
+            p = promise_stream_get(s); /* it stays usable, and nothing is lost */
+        }
+        push(b, (int64_t)i);
+        take_value(p, (int64_t)i);
+        promise_stream_unref(s);
+    }
+    promise_stream_unref(a);
+    promise_stream_unref(b);
+    return NULL;
+}
+
+Test(promise_stream, a_choice_without_memory_fails)
+{
+    run_promises(choose_no_memory_body);
+}
+
+static struct promise *sum_in_box(union weft_value state, union weft_value value, void *ctx)
+{
+    int64_t sum = unboxed(state.ptr) + value.num;
+
+    (void)ctx;
+    if (value.num < 0)
+        return promise_rejected((int)value.num);
+    return promise_fulfilled_owned(boxed(sum), destroy_box);
+}
+
+static struct promise *fold_state_body(void)
+{
+    struct promise_stream *s = promise_stream_create(NULL);
+    struct promise *p =
+        promise_stream_fold(promise_stream_ref(s), sum_in_box, weft_ptr(boxed(0)), NULL);
+    union weft_value value = weft_ptr(NULL);
+
+    push(s, 1);
+    push(s, 2);
+    promise_cancel(p); /* while the fold has a state */
+    take_error(p, -ECANCELED);
+    cr_assert_eq(destroyed, 1);
+
+    p = promise_stream_fold(promise_stream_ref(s), sum_in_box, weft_ptr(boxed(0)), NULL);
+    push(s, 1);
+    push(s, -EIO); /* this step has it */
+    take_error(p, -EIO);
+    cr_assert_eq(destroyed, 1);
+
+    push(s, 1); /* these are there already */
+    push(s, 2);
+    p = promise_stream_fold(promise_stream_ref(s), sum_in_box, weft_ptr(boxed(0)), NULL);
+    push(s, 3);
+    push(s, 4);
+    cr_assert_eq(promise_stream_close(s), 0);
+    cr_assert_eq(promise_poll(p, &value, NULL), PROMISE_FULFILLED);
+    cr_assert_eq(*(int64_t *)value.ptr, 10);
+    cr_assert_eq(destroyed, 1);
+    promise_unref(p);
+    cr_assert_eq(destroyed, 2, "the last state is the result's");
+    promise_stream_unref(s);
+    destroyed = 0;
+    return NULL;
+}
+
+Test(promise_stream, a_fold_owns_its_state)
+{
+    run_promises(fold_state_body);
+}
+
+static struct promise *of_values_body(void)
+{
+    union weft_value values[8];
+
+    for (size_t fail = 0;; fail++) {
+        struct promise_stream *s;
+
+        for (size_t i = 0; i < 8; i++)
+            values[i] = weft_ptr(boxed((int64_t)i));
+        destroyed = 0;
+        promise__fail_after(fail);
+        s = promise_stream_of_values(values, 8, destroy_box);
+        promise__fail_after(SIZE_MAX);
+        cr_assert_eq(destroyed, s == NULL ? 8 : 0);
+        if (s == NULL)
+            continue;
+        promise_stream_unref(s);
+        cr_assert_eq(destroyed, 8);
+        return NULL;
+    }
+}
+
+Test(promise_stream, of_values_takes_all_values_or_destroys_them)
+{
+    run_promises(of_values_body);
+}
+
 /* ---- random use against a model ---- */
 
 #define MODEL 64

@@ -535,6 +535,83 @@ Test(runtime, tells_its_engine_and_counters)
     cr_assert(!weft_stopping());
 }
 
+/* ---- counters, told to other threads ---- */
+
+struct watched {
+    struct weft_inbox *inbox;
+    struct weft_task done;
+    struct weft_timer timers[3];
+    uint64_t seen;
+};
+
+static void *watch(void *arg)
+{
+    struct watched *w = arg;
+    struct weft_stats stats = {.size = sizeof stats};
+    int rc;
+
+    /* three timers are all it has: it sleeps, and tells when it is asked */
+    do {
+        rc = weft_inbox_stats(w->inbox, &stats);
+        cr_assert(rc == 0 || rc == -EAGAIN, "%d", rc);
+        sched_yield();
+    } while (rc != 0 || stats.timers != 3);
+    w->seen = stats.passes;
+    cr_assert_eq(weft_post(w->inbox, &w->done), 0);
+    return NULL;
+}
+
+static void end_watch(struct weft_task *task)
+{
+    struct watched *w = weft__container(task, struct watched, done);
+
+    for (int i = 0; i < 3; i++)
+        weft_timer_stop(&w->timers[i]);
+    weft__main_ended(weft__rt, 0);
+}
+
+static void no_fire(struct weft_timer *timer)
+{
+    (void)timer;
+    cr_assert_fail();
+}
+
+static void start_watch(struct weft_runtime *rt, void *arg)
+{
+    struct watched *w = arg;
+    pthread_t thread;
+
+    (void)rt;
+    w->inbox = weft_inbox_ref();
+    w->done.run = end_watch;
+    for (int i = 0; i < 3; i++) {
+        weft_timer_init(&w->timers[i], no_fire);
+        weft_timer_start(&w->timers[i], weft_after(WEFT_SEC(1000 + i)));
+    }
+    cr_assert_eq(pthread_create(&thread, NULL, watch, w), 0);
+    cr_assert_eq(pthread_detach(thread), 0);
+}
+
+Test(runtime, tells_its_counters_to_other_threads)
+{
+    EACH_SETUP(setup)
+    {
+        struct weft_options options = setup_options(setup);
+        struct weft_stats stats = {.size = sizeof stats};
+        struct watched w = {0};
+
+        cr_assert_eq(weft__run(start_watch, &w, &options), 0);
+        /* the last ones stay */
+        cr_assert_eq(weft_inbox_stats(w.inbox, &stats), 0);
+        cr_assert_geq(stats.passes, w.seen);
+        cr_assert_eq(stats.timers, 0);
+        stats.size = 0;
+        cr_assert_eq(weft_inbox_stats(w.inbox, &stats), -EINVAL);
+        cr_assert_eq(weft_inbox_stats(NULL, &stats), -EINVAL);
+        weft_inbox_unref(w.inbox);
+    }
+}
+
 static void fork_body(struct weft_runtime *rt)
 {
     pid_t pid = fork();

@@ -197,12 +197,14 @@ static void attempt_done(struct ring_op *op, int res, unsigned flags)
 {
     struct ring__attempt *a = weft__container(op, struct ring__attempt, op);
     struct ring__connect *c = a->connect;
+    struct weft_runtime *rt = c->rt;
+    bool wins = res == 0 && c->fd < 0;
     int fd = a->fd;
 
     (void)flags;
     a->fd = -1;
     c->active--;
-    if (res == 0 && c->fd < 0) {
+    if (wins) {
         c->fd = fd;
     } else {
         ring__close_now(fd);
@@ -210,6 +212,8 @@ static void attempt_done(struct ring_op *op, int res, unsigned flags)
             note_failure(c, a, res);
     }
     proceed(c, true);
+    if (!wins)
+        ring__closed(rt, fd);
 }
 
 static void timer_fired(struct weft_timer *timer)

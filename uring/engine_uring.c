@@ -2,23 +2,24 @@
  *
  * One io_uring_enter a turn hands over what was queued, runs the kernel's deferred work, and, only
  * if there is nothing else to do, waits. Invariants:
- *   - An operation is in one place: the pending list (no room), the submission queue, or the kernel.
+ *   - An operation is in one place: a list, the submission queue, or the kernel. On a list are those
+ *     that receive, until the engine is about to enter the kernel, and those without room.
  *     What is in flight is counted by operation, never inferred from what entering returns: a call
  *     may submit part of the queue, or all of it and still fail.
- *   - The queues are FIFO: pending operations go before later ones. A request for an operation's end
- *     is handed over after the operation, and before the operation's memory can come back as another
- *     operation; so an address is identity enough. Such requests have guaranteed room: the op itself
- *     is the list's node.
+ *   - The queues are FIFO, but that what receives goes to the kernel after all else: so a receive
+ *     whose data is sent in the same turn finds it at once, without a poll and a second attempt.
+ *   - A request for an operation's end is handed over after the operation, and before the operation's
+ *     memory can come back as another operation; so an address is identity enough. Such requests
+ *     have guaranteed room: the op itself is the list's node.
  *   - Nothing allocates after create().
  *   - While the engine waits, the read of the wake-up descriptor is in the kernel.
  *   - A child of fork shares the rings' memory: the page `alive` reads 0 there (MADV_WIPEONFORK),
  *     and the rings are not touched.
  */
 #include "on_valgrind.h"
-#include "ring_internal.h"
+#include "stream_internal.h"
 
 #include <liburing.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +38,6 @@
 #ifndef IORING_ENTER_REGISTERED_RING
 #define IORING_ENTER_REGISTERED_RING (1U << 4)
 #endif
-#ifndef IORING_ASYNC_CANCEL_ANY
-#define IORING_ASYNC_CANCEL_ALL (1U << 0)
-#define IORING_ASYNC_CANCEL_ANY (1U << 2)
-#endif
 
 #define SQ_ENTRIES   256u
 #define CQ_ENTRIES   4096u
@@ -48,8 +45,12 @@
 #define FLUSH_ROUNDS 16         /* of an overflown completion queue, in one turn */
 #define RETRY_WAIT   WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
 
-/* user_data: an operation's address, or this engine's with a tag in the low bits. */
-enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_CANCEL_ANY, TAG_MASK = 7 };
+/* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
+ * operation whose end is asked for, with the number of its bucket in place of the highest bits. */
+enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_MASK = 7 };
+
+#define BUCKET_SHIFT 48
+#define ADDRESS_BITS (((uint64_t)1 << BUCKET_SHIFT) - 1 - TAG_MASK)
 
 struct uring {
     struct ring__engine io; /* must be first */
@@ -62,8 +63,6 @@ struct uring {
     bool faulty;                   /* faults are being injected */
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
-    bool cancel_any;      /* one request for the end of everything is due */
-    bool has_cancel_any;  /* the kernel has shown no lack of it */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
 
     const struct io_uring_cqe *cqes;
@@ -73,16 +72,20 @@ struct uring {
     int enter_fd;
     unsigned enter_flags;
 
-    /* FIFO of operations without room, and of operations whose end is to be asked for */
+    /* FIFO of operations without room, of those that receive (with and without room), and of those
+     * whose end is to be asked for */
     struct ring_op *pending, **pending_tail;
+    struct ring_op *receiving, **receiving_tail;
     struct ring_op *cancels, **cancels_tail;
+    /* and of those that the kernel did not find: to be asked for again at `ask_at` */
+    struct ring_op *lost, **lost_tail;
+    weft_time ask_at;
 
-    atomic_uint woken;     /* a wake() that no turn has seen */
-    atomic_uint need_wake; /* the engine waits, or is about to */
     int wake_fd;
     uint64_t wake_value;
 
-    uint64_t enters, submitted, completed;
+    uint64_t enters, submitted, completed, overflows;
+    uint16_t buffer_groups; /* numbers given out */
     struct ring__faults faults;
     struct io_uring ring;
     struct weft_options options;
@@ -134,6 +137,9 @@ static inline struct io_uring_sqe *fill_sqe(struct uring *u, uint8_t opcode, int
 {
     struct io_uring_sqe *sqe = &u->sqes[u->sq_tail++ & u->sq_mask];
 
+    /* Word by word, whatever the optimiser thinks: they have just been stored one by one, and a load of
+     * both at once would wait until they have reached the cache. */
+    __asm__("" : "+r"(off), "+r"(addr));
     sqe->opcode = opcode;
     sqe->flags = 0;
     sqe->ioprio = 0;
@@ -162,6 +168,9 @@ static inline uint32_t poll_mask(uint32_t events)
 /* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
 #define RING__FAULTED 32
 
+/* And: the kernel did not find it when its end was asked for, see ask_again. */
+#define RING__LOST 64
+
 static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
 {
     if (u->faults.result > 0) {
@@ -178,6 +187,24 @@ static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe
     }
 }
 
+/* What a stream's operation needs beside the table's fields. */
+static void fill_stream(struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    const uint8_t traits = ring__rows[op->row].traits;
+
+    if (op->row == RING__ROW_poll_multi)
+        sqe->len = IORING_POLL_ADD_MULTI;
+    else if (op->row == RING__ROW_accept_multi)
+        sqe->ioprio = IORING_ACCEPT_MULTISHOT;
+    else if (op->row == RING__ROW_recv_multi)
+        sqe->ioprio = IORING_RECV_MULTISHOT;
+    if (traits & RING__CHOSEN) {
+        sqe->flags |= IOSQE_BUFFER_SELECT;
+        sqe->buf_group = (uint16_t)op->how;
+        sqe->msg_flags = 0;
+    }
+}
+
 static inline void fill(struct uring *u, struct ring_op *op)
 {
     struct io_uring_sqe *sqe;
@@ -189,47 +216,66 @@ static inline void fill(struct uring *u, struct ring_op *op)
         return;
     }
     sqe = fill_sqe(u, opcodes[op->row], op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
+    if (weft__unlikely(op->row >= RING__ROW_accept_multi))
+        fill_stream(op, sqe);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    if (op->row == RING__ROW_poll)
+    if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
         sqe->poll32_events = poll_mask(op->how);
 #endif
     if (weft__unlikely(u->faulty))
         fill_faulty(u, op, sqe);
 }
 
-/* By the operation's address: the queue is FIFO, so that it names no later operation. */
+/* By the operation's address: it is handed over in time, so that it names no later operation. */
 static void fill_cancel(struct uring *u, const struct ring_op *op)
 {
-    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0, (uintptr_t)u | TAG_CANCEL)
+    uint64_t bucket = (unsigned)op->fd & u->io.bucket_mask;
+
+    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0,
+             bucket << BUCKET_SHIFT | ((uintptr_t)op & ADDRESS_BITS) | TAG_CANCEL)
         ->flags = u->cancel_flags;
 }
 
-/* Moves what waits for room into the submission queue, as far as there is room. */
-static void feed(struct uring *u)
+/* Moves operations from a list into the submission queue, as far as there is room. */
+static void feed_list(struct uring *u, struct ring_op **list, struct ring_op ***tail)
+{
+    struct ring_op *op = *list;
+
+    while (op != NULL && has_room(u)) {
+        op->state &= (uint8_t)~RING__HELD;
+        fill(u, op);
+        if (weft__unlikely(op->state & RING__CANCELLING)) {
+            struct ring_op *next = op->next;
+
+            op->state |= RING__CANCEL_HELD;
+            append(&u->cancels_tail, op);
+            op = next;
+        } else {
+            op = op->next;
+        }
+    }
+    *list = op;
+    if (op == NULL)
+        *tail = list;
+    else
+        op->next_link = list;
+}
+
+static inline bool has_held(const struct uring *u)
+{
+    return u->pending != NULL || u->receiving != NULL || u->cancels != NULL;
+}
+
+/* Moves all that is held into the submission queue, as far as there is room. */
+static __attribute__((noinline)) void feed_all(struct uring *u)
 {
     if (!u->armed && has_room(u)) {
         fill_sqe(u, IORING_OP_READ, u->wake_fd, 0, (uintptr_t)&u->wake_value, sizeof u->wake_value,
                  0, (uintptr_t)u | TAG_WAKE);
         u->armed = true;
     }
-    while (u->pending != NULL && has_room(u)) {
-        struct ring_op *op = u->pending;
-
-        take_out(&u->pending_tail, op);
-        op->state &= (uint8_t)~RING__HELD;
-        fill(u, op);
-        if (op->state & RING__CANCELLING) {
-            op->state |= RING__CANCEL_HELD;
-            append(&u->cancels_tail, op);
-        }
-    }
-    if (u->cancel_any && has_room(u)) {
-        fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, 0, 0,
-                 u->faults.no_cancel_any ? UINT32_MAX
-                                         : IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL,
-                 (uintptr_t)u | TAG_CANCEL_ANY);
-        u->cancel_any = false;
-    }
+    feed_list(u, &u->pending, &u->pending_tail);
+    feed_list(u, &u->receiving, &u->receiving_tail);
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
@@ -239,9 +285,13 @@ static void feed(struct uring *u)
     }
 }
 
-static inline bool is_waiting_for_room(const struct uring *u)
+/* The same; nearly always there are receives, and nothing else. */
+static inline void feed(struct uring *u)
 {
-    return u->pending != NULL || u->cancels != NULL || u->cancel_any;
+    if (weft__likely(u->armed && u->pending == NULL))
+        feed_list(u, &u->receiving, &u->receiving_tail);
+    if (weft__unlikely(!u->armed || has_held(u)))
+        feed_all(u);
 }
 
 /* ---- entering the kernel ---- */
@@ -251,10 +301,9 @@ static inline unsigned kernel_flags(const struct uring *u)
     return __atomic_load_n(u->sq_kflags, __ATOMIC_RELAXED);
 }
 
-static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned flags,
-                 struct __kernel_timespec *timeout)
+static inline int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned flags,
+                        void *arg, size_t arg_size)
 {
-    struct io_uring_getevents_arg arg = {0};
     int rc;
 
     u->enters++;
@@ -264,17 +313,16 @@ static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned fl
     }
     /* release: the entries before the tail */
     __atomic_store_n(u->sq_ktail, u->sq_tail, __ATOMIC_RELEASE);
-    if (timeout != NULL) {
-        arg.ts = (uintptr_t)timeout;
-        rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait,
-                             flags | u->enter_flags | IORING_ENTER_EXT_ARG,
-                             (sigset_t *)(void *)&arg, sizeof arg);
-    } else {
-        rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, NULL,
-                             0);
-    }
+    rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, arg,
+                         arg_size);
     u->sq_head = __atomic_load_n(u->sq_khead, __ATOMIC_ACQUIRE);
     return rc;
+}
+
+/* Submits, and looks for completions without waiting. */
+static __attribute__((noinline)) int enter_now(struct uring *u, unsigned to_submit)
+{
+    return enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
 static inline unsigned queued(const struct uring *u)
@@ -282,37 +330,45 @@ static inline unsigned queued(const struct uring *u)
     return u->sq_tail - u->sq_head;
 }
 
+static inline bool has_completions(const struct uring *u)
+{
+    return *u->cq_khead != __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE);
+}
+
 /* Waiting under valgrind, where no other thread runs while one waits in the ring: looks, sleeps a little
  * elsewhere, returns early. (poll(2) of the ring would not do: with DEFER_TASKRUN, work that comes
  * later wakes only who waits in io_uring_enter.) */
 static int enter_and_doze(struct uring *u, unsigned to_submit, weft_time until)
 {
-    int rc = enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL);
+    int rc = enter_now(u, to_submit);
     int64_t left = until == WEFT_FOREVER ? RETRY_WAIT : until - weft_now();
     struct timespec doze = {.tv_nsec = left < RETRY_WAIT ? left : RETRY_WAIT};
 
-    if (rc >= 0 && left > 0 && *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE) &&
-        ppoll(NULL, 0, &doze, NULL) < 0)
+    if (rc >= 0 && left > 0 && !has_completions(u) && ppoll(NULL, 0, &doze, NULL) < 0)
         rc = -errno;
     return rc;
 }
 
-/* Waits, in the same call that submits, for a completion or until `until`. */
-static int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
+static __attribute__((noinline)) int enter_until(struct uring *u, unsigned to_submit,
+                                                 weft_time until)
 {
-    struct __kernel_timespec timeout;
-    int64_t left;
+    int64_t left = until - weft_now();
+    struct __kernel_timespec timeout = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+    struct io_uring_getevents_arg arg = {.ts = (uintptr_t)&timeout};
 
+    if (left <= 0)
+        return enter_now(u, to_submit);
+    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
+}
+
+/* Waits, in the same call that submits, for a completion or until `until`. */
+static inline int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
+{
     if (weft__unlikely(u->on_valgrind))
         return enter_and_doze(u, to_submit, until);
-    if (until == WEFT_FOREVER)
-        return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, NULL);
-    left = until - weft_now();
-    if (left <= 0)
-        return enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL);
-    timeout.tv_sec = left / 1000000000;
-    timeout.tv_nsec = left % 1000000000;
-    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, &timeout);
+    if (until != WEFT_FOREVER)
+        return enter_until(u, to_submit, until);
+    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
 /* ---- completions ---- */
@@ -329,29 +385,32 @@ static void queue(struct uring *u, struct ring_op *op)
 
 static void uring_cancel(struct weft__engine *engine, struct ring_op *op);
 
-/* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
- * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
- * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
-static bool is_repeated(struct uring *u, struct ring_op *op, int res)
+/* An attempt that came to nothing is repeated: a signal cut it short (EINTR, from a kernel worker), or
+ * it found nothing on a descriptor with O_NONBLOCK, where the kernel doesn't wait by itself (EAGAIN):
+ * then it waits until the descriptor is ready. If somebody wants the operation to end, that is its end. */
+static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
 {
     const struct ring__row_info *row = &ring__rows[op->row];
+    bool cancelling = op->state & RING__CANCELLING;
 
-    if (op->state & RING__POLLING && res >= 0) {
-        bool cancelling = op->state & RING__CANCELLING;
-
+    if (op->state & RING__POLLING && *res >= 0) {
         op->state = RING__REPEATED;
         queue(u, op);
         if (cancelling) /* the request met the poll; what the operation can do at once it does */
             uring_cancel(&u->io.base, op);
         return true;
-    } else if (op->state & RING__CANCELLING) {
-        return false;
-    } else if (res == -EAGAIN && row->ready != 0) {
+    }
+    if (*res == -EAGAIN && row->ready != 0) {
         if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
-            (row->traits & RING__ONCE && op->state & RING__REPEATED))
+            (row->traits & RING__ONCE && op->state & RING__REPEATED && !cancelling))
             return false;
-        op->state |= RING__POLLING;
-    } else if (res != -EINTR) {
+        if (!cancelling)
+            op->state |= RING__POLLING;
+    } else if (*res != -EINTR) {
+        return false;
+    }
+    if (cancelling) {
+        *res = -ECANCELED;
         return false;
     }
     op->state |= RING__REPEATED;
@@ -359,9 +418,23 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int res)
     return true;
 }
 
-static inline void complete(struct uring *u, struct ring_op *op, int res)
+/* One of many results. */
+static __attribute__((noinline)) void complete_more(struct uring *u, struct ring_op *op, int res,
+                                                    unsigned flags)
+{
+    u->completed++;
+    op->done(op, res, flags);
+    weft__forget_locals(weft__rt);
+}
+
+static inline void complete(struct uring *u, struct ring_op *op, int res, unsigned flags)
 {
     int fd = op->fd;
+
+    if (weft__unlikely(flags & IORING_CQE_F_MORE)) {
+        complete_more(u, op, res, flags);
+        return;
+    }
 
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
@@ -371,29 +444,65 @@ static inline void complete(struct uring *u, struct ring_op *op, int res)
         if (op->state & RING__CANCEL_HELD) {
             take_out(&u->cancels_tail, op);
             op->state &= (uint8_t)~RING__CANCEL_HELD;
+        } else if (op->state & RING__LOST) {
+            take_out(&u->lost_tail, op);
+            op->state &= (uint8_t)~RING__LOST;
         }
     }
-    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, res))
+    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
     u->completed++;
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
     ring__end(&u->io, op);
-    op->done(op, res, 0);
+    op->done(op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
     weft__forget_locals(weft__rt);
     ring__reported(&u->io, fd);
 }
 
-static void complete_internal(struct uring *u, unsigned tag, int res)
+/* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
+ * found its descriptor ready when it was to wait for it, and one that waits for a page of a file, is
+ * where no request finds it (6.18): it goes on, and would never end. So if it is still in flight, its end
+ * is asked for again, a little later. The operation is compared, never looked at, unless it is there. */
+static void ask_again(struct uring *u, uint64_t user_data)
 {
-    if (tag == TAG_WAKE) {
-        u->armed = false;
-    } else if (tag == TAG_CANCEL_ANY && res == -EINVAL) {
-        /* before 5.19: one request each */
-        u->has_cancel_any = false;
-        self(&u->io.base)->io.base.class->cancel_all(&u->io.base);
+    struct ring_op *op = u->io.buckets[user_data >> BUCKET_SHIFT];
+
+    while (op != NULL && ((uintptr_t)op ^ user_data) & ADDRESS_BITS)
+        op = op->same;
+    if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD |
+                                    RING__LOST)) != RING__CANCELLING)
+        return;
+    if (u->lost == NULL)
+        u->ask_at = weft_after(RETRY_WAIT);
+    op->state |= RING__LOST;
+    append(&u->lost_tail, op);
+}
+
+/* When it is time to ask again: asks. Else the engine must not wait longer than until then. */
+static weft_time ask_for_lost(struct uring *u, weft_time until)
+{
+    if (weft__likely(u->lost == NULL))
+        return until;
+    if (weft_now() < u->ask_at)
+        return until < u->ask_at ? until : u->ask_at;
+    while (u->lost != NULL) {
+        struct ring_op *op = u->lost;
+
+        take_out(&u->lost_tail, op);
+        op->state ^= RING__LOST | RING__CANCEL_HELD;
+        append(&u->cancels_tail, op);
     }
-    /* the answer to a request for an operation's end says nothing: the operation itself does */
+    return until;
+}
+
+/* Else the answer to such a request says nothing: the operation itself does. */
+static void complete_internal(struct uring *u, uint64_t user_data, int res)
+{
+    if ((user_data & TAG_MASK) == TAG_WAKE)
+        u->armed = false;
+    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask)
+        ask_again(u, user_data);
 }
 
 /* Reports what the completion queue holds now, but not what is added meanwhile. */
@@ -406,14 +515,15 @@ static unsigned reap(struct uring *u)
         const struct io_uring_cqe *cqe = &u->cqes[head & u->cq_mask];
         uint64_t user_data = cqe->user_data;
         int res = cqe->res;
+        unsigned flags = cqe->flags;
 
         /* before the report, which may enter the kernel to make room for submissions */
         __atomic_store_n(u->cq_khead, ++head, __ATOMIC_RELEASE);
         if (weft__likely((user_data & TAG_MASK) == TAG_OP)) {
-            complete(u, (struct ring_op *)(uintptr_t)user_data, res);
+            complete(u, (struct ring_op *)(uintptr_t)user_data, res, flags);
             reported++;
         } else {
-            complete_internal(u, user_data & TAG_MASK, res);
+            complete_internal(u, user_data, res);
         }
     }
     return reported;
@@ -425,8 +535,11 @@ static unsigned flush(struct uring *u)
 {
     unsigned reported = 0;
 
+    if (weft__likely(!(kernel_flags(u) & IORING_SQ_CQ_OVERFLOW)))
+        return 0;
+    u->overflows++;
     for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
-        enter(u, 0, 0, IORING_ENTER_GETEVENTS, NULL);
+        enter_now(u, 0);
         reported += reap(u);
     }
     return reported;
@@ -445,13 +558,18 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
     if (weft__unlikely(u->io.closing != NULL) && ring__is_closing(&u->io, op))
         return -EBADF;
     ring__begin(&u->io, op);
+    if (ring__rows[op->row].ready == POLLIN) {
+        op->state = RING__HELD; /* until all that sends is queued */
+        append(&u->receiving_tail, op);
+        return 0;
+    }
     if (weft__likely(u->pending == NULL) && weft__likely(has_room(u))) {
         fill(u, op);
         return 0;
     }
     /* a full queue is handed over here and now: the kernel takes it in one call in any case */
     if (u->pending == NULL)
-        enter(u, queued(u), 0, 0, NULL);
+        enter(u, queued(u), 0, 0, NULL, 0);
     queue(u, op);
     return 0;
 }
@@ -478,44 +596,27 @@ static void uring_cancel_all(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     u->io.ended = true;
-    if (!*u->alive)
-        return;
-    for (unsigned i = 0; i <= u->io.bucket_mask; i++) {
-        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
-            if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
-                op->state |= RING__CANCEL_HELD;
-                append(&u->cancels_tail, op);
-            }
-            op->state |= RING__CANCELLING;
-        }
-    }
-    u->cancel_any = u->has_cancel_any;
+    for (unsigned i = 0; i <= u->io.bucket_mask; i++)
+        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same)
+            uring_cancel(engine, op);
 }
 
 static bool uring_quiet(struct weft__engine *engine)
 {
     struct uring *u = self(engine);
 
-    return u->sq_tail == u->sq_head &&
-           *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
-           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
-           !is_waiting_for_room(u) && atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
+    return u->sq_tail == u->sq_head && !has_completions(u) &&
+           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) && !has_held(u) &&
+           u->lost == NULL;
 }
 
 static void uring_wake(struct weft__engine *engine)
 {
-    struct uring *u = self(engine);
+    const uint64_t one = 1;
     int saved = errno; /* may run in a signal handler */
+    ssize_t written = write(self(engine)->wake_fd, &one, sizeof one);
 
-    /* First say so, then look whether the engine waits; a turn does it the other way round. Both are
-     * sequentially consistent, so that one of them sees the other. */
-    atomic_store(&u->woken, 1);
-    if (atomic_load(&u->need_wake) != 0 && atomic_exchange(&u->need_wake, 0) != 0) {
-        const uint64_t one = 1;
-        ssize_t written = write(u->wake_fd, &one, sizeof one);
-
-        (void)written; /* cannot fail: the counter is far from full */
-    }
+    (void)written; /* cannot fail: the counter is far from full */
     errno = saved;
 }
 
@@ -530,32 +631,29 @@ static int refuse_fork(struct uring *u)
 static int uring_turn(struct weft__engine *engine, weft_time until)
 {
     struct uring *u = self(engine);
-    unsigned reported;
+    unsigned reported = 0;
     int rc = 0;
 
     if (weft__unlikely(!*u->alive))
         return refuse_fork(u);
-    reported = reap(u);
+    if (has_completions(u))
+        reported = reap(u);
     for (;;) {
         unsigned head = u->sq_head;
-        bool wait;
+        bool crowded;
 
+        until = ask_for_lost(u, until);
         feed(u);
-        wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u);
-        if (wait) {
-            atomic_store(&u->need_wake, 1);
-            wait = atomic_load(&u->woken) == 0;
-        }
-        if (wait)
+        crowded = has_held(u) || !u->armed;
+        if (reported == 0 && until != WEFT_NOWAIT && !crowded)
             rc = enter_and_wait(u, queued(u), until);
         else if (queued(u) > 0 || kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
-            rc = enter(u, queued(u), 0, IORING_ENTER_GETEVENTS, NULL);
+            rc = enter_now(u, queued(u));
         else
             rc = 0;
-        atomic_store_explicit(&u->need_wake, 0, memory_order_relaxed);
         reported += reap(u);
         /* once more only for what there was no room for, and only while the kernel takes it */
-        if (rc < 0 || !is_waiting_for_room(u) || u->sq_head == head)
+        if (rc < 0 || !crowded || u->sq_head == head)
             break;
     }
     if (rc == -EBUSY || rc == -EAGAIN) {
@@ -573,9 +671,6 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         rc = 0;
     }
     flush(u);
-    /* The runtime looks into its inbox after every turn. */
-    if (atomic_load_explicit(&u->woken, memory_order_relaxed) != 0)
-        atomic_exchange(&u->woken, 0);
     return rc;
 }
 
@@ -586,6 +681,7 @@ static void uring_stats(const struct weft__engine *engine, struct weft_stats *st
     stats->enters += u->enters;
     stats->submitted += u->submitted;
     stats->completed += u->completed;
+    stats->overflows += u->overflows;
 }
 
 struct ring__faults *ring__faults(struct weft_runtime *rt)
@@ -596,6 +692,74 @@ struct ring__faults *ring__faults(struct weft_runtime *rt)
         return NULL;
     u->faulty = true;
     return &u->faults;
+}
+
+static unsigned round_up(unsigned n)
+{
+    unsigned power = 1;
+
+    while (power < n && power < 1u << 15)
+        power *= 2;
+    return power;
+}
+
+/* ---- pools of buffers that the kernel chooses from ---- */
+
+_Static_assert(RING__BUFFER == IORING_CQE_F_BUFFER && RING__MORE == IORING_CQE_F_MORE &&
+                   RING__BUFFER_SHIFT == IORING_CQE_BUFFER_SHIFT,
+               "completion flags are handed on as they are");
+
+int ring__buffers_share(struct ring_buffers *buffers)
+{
+    struct uring *u = self(buffers->rt->engine);
+    struct io_uring_buf_reg reg = {0};
+    unsigned entries = round_up(buffers->count);
+    void *ring;
+    int rc;
+
+    if (buffers->rt->engine->class != &weft__engine_uring || !*u->alive)
+        return -EOPNOTSUPP;
+    if (u->buffer_groups == UINT16_MAX)
+        return -ENOSPC;
+    ring = mmap(NULL, entries * sizeof(struct io_uring_buf), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ring == MAP_FAILED)
+        return -ENOMEM;
+    madvise(ring, entries * sizeof(struct io_uring_buf), MADV_DONTFORK);
+    reg.ring_addr = (uintptr_t)ring;
+    reg.ring_entries = entries;
+    reg.bgid = u->buffer_groups;
+    rc = io_uring_register_buf_ring(&u->ring, &reg, 0);
+    if (rc < 0) {
+        munmap(ring, entries * sizeof(struct io_uring_buf));
+        return rc;
+    }
+    buffers->group = u->buffer_groups++;
+    buffers->ring = ring;
+    buffers->mask = entries - 1;
+    buffers->tail = 0;
+    return 0;
+}
+
+void ring__buffers_unshare(struct ring_buffers *buffers)
+{
+    struct uring *u = self(buffers->rt->engine);
+
+    if (*u->alive)
+        io_uring_unregister_buf_ring(&u->ring, buffers->group);
+    munmap(buffers->ring, (buffers->mask + 1) * sizeof(struct io_uring_buf));
+}
+
+void ring__buffers_add(struct ring_buffers *buffers, uint32_t index)
+{
+    struct io_uring_buf_ring *ring = buffers->ring;
+    struct io_uring_buf *entry = &ring->bufs[buffers->tail & buffers->mask];
+
+    /* field by field: the first entry's reserved field is the ring's tail */
+    entry->addr = (uintptr_t)ring__buffer(buffers, index);
+    entry->len = (uint32_t)buffers->size;
+    entry->bid = (uint16_t)index;
+    __atomic_store_n(&ring->tail, ++buffers->tail, __ATOMIC_RELEASE);
 }
 
 /* ---- life ---- */
@@ -609,8 +773,8 @@ static void uring_destroy(struct weft__engine *engine)
         for (int i = 0; u->armed && i < 1000; i++) {
             if (u->sq_tail - u->sq_head < u->sq_entries)
                 fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
-                         (uintptr_t)u | TAG_CANCEL);
-            enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL);
+                         TAG_CANCEL);
+            enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL, 0);
             reap(u);
         }
         io_uring_queue_exit(&u->ring);
@@ -644,15 +808,6 @@ static size_t need(unsigned sq_entries, unsigned cq_entries)
 {
     return sq_entries * (sizeof(struct io_uring_sqe) + sizeof(unsigned)) +
            cq_entries * sizeof(struct io_uring_cqe) + 4096;
-}
-
-static unsigned round_up(unsigned n)
-{
-    unsigned power = 1;
-
-    while (power < n && power < 1u << 15)
-        power *= 2;
-    return power;
 }
 
 unsigned ring__refused_flags;
@@ -783,8 +938,9 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     u->options = *options;
     u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;
+    u->receiving_tail = &u->receiving;
     u->cancels_tail = &u->cancels;
-    u->has_cancel_any = true;
+    u->lost_tail = &u->lost;
     u->wake_fd = -1;
     if (sq > cq) /* the kernel wants it so */
         sq = cq;

@@ -59,19 +59,18 @@ static void transfer_expire(struct weft_timer *timer)
 }
 
 /* Whether the caller may wait: 0, -EINVAL, -EDEADLK, -ECANCELED. */
-static inline int enter_wait(struct weft_runtime *rt)
+static inline __attribute__((always_inline)) int enter_wait(struct weft_runtime *rt)
 {
     const struct fiber *self = fiber__self(rt);
 
     return self == NULL ? fiber__cannot_wait(rt) : self->cancelled;
 }
 
-/* A prepared operation, from its submission to its result. */
-static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+/* A prepared operation, from its submission to its result. op.done is set. */
+static inline int perform_with(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
 {
     int rc;
 
-    t->op.done = deadline == WEFT_FOREVER ? transfer_done : transfer_done_in_time;
     t->rt = rt;
     t->fiber = fiber__current(rt);
     t->reason = 0;
@@ -94,6 +93,12 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
     return t->res;
 }
 
+static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+{
+    t->op.done = deadline == WEFT_FOREVER ? transfer_done : transfer_done_in_time;
+    return perform_with(rt, t, deadline);
+}
+
 #define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     int fiber_##name(RING__FIRST parameters weft_time deadline)            \
     {                                                                      \
@@ -106,55 +111,85 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
         rc = ring__prepare_##name(&t.op RING__AFTER arguments);            \
         return weft__unlikely(rc < 0) ? rc : perform(rt, &t, deadline);    \
     }
-#define RAW_OPERATION(...) /* close has a form of its own, below */
+#define RAW_OPERATION(...)    /* close has a form of its own, below */
+#define STREAM_OPERATION(...) /* stream_fiber.c */
 #include "operations.def"
 
 /* ---- exactly so many bytes ---- */
 
-/* Repeats an operation until `len` bytes are moved: piece() does one for the rest. */
-#define ALL(done, len, piece)                     \
-    size_t moved = 0;                             \
-    int rc = len == 0 ? enter_wait(weft__rt) : 0; \
-                                                  \
-    while (moved < len) {                         \
-        rc = piece;                               \
-        if (rc <= 0) {                            \
-            rc = rc == 0 ? -ENODATA : rc;         \
-            break;                                \
-        }                                         \
-        moved += (size_t)rc;                      \
-    }                                             \
-    if (done != NULL)                             \
-        *done = moved;                            \
-    return rc < 0 ? rc : 0
+struct exact {
+    struct transfer transfer; /* must be first */
+    size_t len, moved;
+    bool advances; /* at an explicit offset */
+    bool now;      /* only what can be done at once */
+};
 
-static inline int64_t further(int64_t offset, size_t moved)
+/* The rest is begun here, not in the fiber's turn: else nothing would be in flight on the descriptor
+ * meanwhile, who closes it would not end this, and the rest would go to whatever file has its number
+ * then. */
+static void exact_done(struct ring_op *op, int res, unsigned flags)
 {
-    return offset < 0 ? offset : offset + (int64_t)moved;
+    struct exact *e = weft__container(op, struct exact, transfer.op);
+    struct transfer *t = &e->transfer;
+
+    if (res > 0)
+        e->moved += (size_t)res;
+    if (res > 0 && e->moved < e->len && (t->reason == 0 || e->now)) {
+        op->addr += (uint64_t)res;
+        op->len = ring__length(e->len - e->moved);
+        if (e->advances)
+            op->off += (uint64_t)res;
+        res = ring__submit(t->rt, op);
+        if (res == 0) {
+            if (e->now)
+                ring__cancel(t->rt, op);
+            return;
+        }
+        if (res == -EBADF) /* being closed */
+            res = -ECANCELED;
+    }
+    weft__timer_stop(t->rt, &t->deadline);
+    transfer_done(op, res, flags);
 }
 
-int fiber_read_all(int fd, void *buf, size_t len, int64_t offset, size_t *done, weft_time deadline)
+/* A prepared operation (rc: what preparing it said) until `len` bytes are moved. */
+static int perform_all(struct weft_runtime *rt, struct exact *e, int rc, size_t len, bool advances,
+                       size_t *done, weft_time deadline)
 {
-    ALL(done, len,
-        fiber_read(fd, (char *)buf + moved, len - moved, further(offset, moved), deadline));
+    int able = enter_wait(rt);
+
+    e->len = len;
+    e->moved = 0;
+    e->advances = advances;
+    e->now = deadline <= WEFT_NOWAIT;
+    e->transfer.op.done = exact_done;
+    weft_timer_init(&e->transfer.deadline, transfer_expire);
+    if (able < 0)
+        rc = able;
+    else if (rc == 0 && len > 0)
+        rc = perform_with(rt, &e->transfer, deadline);
+    if (done != NULL)
+        *done = e->moved;
+    if (rc < 0 || e->moved == len)
+        return rc < 0 ? rc : 0;
+    return rc == 0 ? -ENODATA : e->transfer.reason;
 }
 
-int fiber_write_all(int fd, const void *buf, size_t len, int64_t offset, size_t *done,
-                    weft_time deadline)
-{
-    ALL(done, len,
-        fiber_write(fd, (const char *)buf + moved, len - moved, further(offset, moved), deadline));
-}
+#define DEFINE_ALL(name, parameters, arguments, advances)                           \
+    int fiber_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline) \
+    {                                                                               \
+        struct exact e;                                                             \
+        int rc = ring__prepare_##name(&e.transfer.op RING__AFTER arguments);        \
+                                                                                    \
+        return perform_all(weft__rt, &e, rc, len, advances, done, deadline);        \
+    }
 
-int fiber_recv_all(int fd, void *buf, size_t len, int flags, size_t *done, weft_time deadline)
-{
-    ALL(done, len, fiber_recv(fd, (char *)buf + moved, len - moved, flags, deadline));
-}
-
-int fiber_send_all(int fd, const void *buf, size_t len, int flags, size_t *done, weft_time deadline)
-{
-    ALL(done, len, fiber_send(fd, (const char *)buf + moved, len - moved, flags, deadline));
-}
+DEFINE_ALL(read, (int fd, void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
+           offset >= 0)
+DEFINE_ALL(write, (int fd, const void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
+           offset >= 0)
+DEFINE_ALL(recv, (int fd, void *buf, size_t len, int flags), (fd, buf, len, flags), false)
+DEFINE_ALL(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, len, flags), false)
 
 /* ---- close ---- */
 
@@ -189,7 +224,9 @@ int fiber_close(int fd)
         fiber__park(rt, self, &c.wait);
     }
     ring__close_finish(rt, &c.closing);
-    return ring__close_now(fd);
+    rc = ring__close_now(fd);
+    ring__closed(rt, fd);
+    return rc;
 }
 
 /* ---- names ---- */

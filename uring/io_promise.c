@@ -20,22 +20,11 @@ struct request {
     struct weft_timer deadline;
 };
 
-/* Whether nobody has the promise and nothing waits for it, but for the operation itself. */
-static bool is_abandoned(const struct promise *p)
-{
-    while (p->link.count == 1) {
-        if (promise__flags(p) != PROMISE__PROXY)
-            return p->waiters == NULL;
-        p = p->target;
-    }
-    return false;
-}
-
 static void settle(struct weft_runtime *rt, void *extra, int res, bool is_fd)
 {
     struct promise *p = promise__of_extra(extra);
 
-    if (weft__unlikely(is_fd && res >= 0 && (is_abandoned(p) || ring__ended(rt)))) {
+    if (weft__unlikely(is_fd && res >= 0 && (promise__is_abandoned(p) || ring__ended(rt)))) {
         ring__close_now(res);
         res = -ECANCELED;
     }
@@ -127,7 +116,8 @@ static void request_start(struct request *r, int rc, weft_time deadline)
     DEFINE(promise_##name, name, traits, parameters, arguments)
 #define POLL_OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     DEFINE(promise_##name##_fd, name, traits, parameters, arguments) /* promise_poll is taken */
-#define RAW_OPERATION(...) /* close has a form of its own, below */
+#define RAW_OPERATION(...)    /* close has a form of its own, below */
+#define STREAM_OPERATION(...) /* stream_promise.c */
 #include "operations.def"
 
 /* ---- exactly so many bytes ---- */
@@ -167,8 +157,8 @@ static void exact_done(struct ring_op *op, int res, unsigned flags)
         if (e->advances)
             op->off += (uint64_t)res;
         res = ring__submit(e->request.rt, op);
-        if (res < 0)
-            exact_finish(e, res);
+        if (res < 0) /* -EBADF: being closed */
+            exact_finish(e, res == -EBADF ? -ECANCELED : res);
     }
 }
 
@@ -220,9 +210,14 @@ struct close_request {
 static void close_finish(struct ring__closing *closing)
 {
     struct close_request *c = weft__container(closing, struct close_request, closing);
+    struct weft_runtime *rt = c->rt;
 
-    ring__close_finish(c->rt, closing);
-    settle(c->rt, c, ring__close_now(c->fd), false);
+    int rc;
+
+    ring__close_finish(rt, closing);
+    rc = ring__close_now(c->fd);
+    ring__closed(rt, c->fd);
+    settle(rt, c, rc, false);
 }
 
 struct promise *promise_close(int fd)

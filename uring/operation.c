@@ -8,6 +8,7 @@ const struct ring__row_info ring__rows[RING__ROWS] = {
 #include "operations.def"
 };
 
+#define STREAM_OPERATION(...) /* streams submit them */
 #define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     int ring_##name(struct ring_op *op RING__AFTER parameters)             \
     {                                                                      \
@@ -39,6 +40,7 @@ int ring__engine_init(struct ring__engine *engine, unsigned entries)
         return -ENOMEM;
     engine->bucket_mask = buckets - 1;
     engine->closing = NULL;
+    engine->starved = NULL;
     engine->base.in_flight = 0;
     return 0;
 }

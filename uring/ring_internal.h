@@ -23,7 +23,19 @@
 
 /* ---- the table, as types ---- */
 
-enum ring__traits { RING__ON_FD = 1, RING__MAKES_FD = 2, RING__MSG = 4, RING__ONCE = 8 };
+enum ring__traits {
+    RING__ON_FD = 1,
+    RING__MAKES_FD = 2,
+    RING__MSG = 4,
+    RING__ONCE = 8,
+    RING__MULTI = 16,
+    RING__CHOSEN = 32
+};
+
+/* What done() gets as `flags` of a stream's operation; else 0. */
+#define RING__BUFFER       1u /* its index: flags >> RING__BUFFER_SHIFT */
+#define RING__MORE         2u /* this was not the last result */
+#define RING__BUFFER_SHIFT 16
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
@@ -87,11 +99,16 @@ struct ring__closing {
     int fd;
 };
 
+#define RING__RESTING 64 /* a power of two */
+
 struct ring__engine {
     struct weft__engine base;
     struct ring_op **buckets;
     unsigned bucket_mask;
     struct ring__closing *closing;
+    struct ring_stream *starved;                /* streams that wait for a descriptor to be free */
+    struct ring_stream *resting[RING__RESTING]; /* streams with nothing in flight, by descriptor */
+    unsigned resting_count;
     bool ended; /* cancel_all was called: no new operations, and nobody takes results any more */
 };
 
@@ -175,6 +192,18 @@ void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
 
 /* close(2), with its result. */
 int ring__close_now(int fd);
+
+/* Descriptor `fd` has been closed: streams of it end, and there is one for those that wait for one. May
+ * call anybody. */
+void ring__closed_slow(struct ring__engine *engine, int fd);
+static inline void ring__closed(struct weft_runtime *rt, int fd)
+{
+    struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
+
+    if (rt->engine->class->submit != NULL &&
+        weft__unlikely(engine->starved != NULL || engine->resting_count > 0))
+        ring__closed_slow(engine, fd);
+}
 
 /* Whether the time to try has passed. */
 static inline bool ring__is_late(weft_time deadline)
@@ -274,13 +303,12 @@ int ring__stream_socket(int family);
 /* ---- faults on purpose, for tests ---- */
 
 struct ring__faults {
-    int no_room;        /* so many times there is no free submission entry */
-    int enter;          /* so many times entering the kernel fails ... */
-    int enter_error;    /* ... with this */
-    int result;         /* so many operations complete with ... */
-    int result_error;   /* ... this, undone */
-    int short_io;       /* so many transfers are cut to one byte */
-    bool no_cancel_any; /* the kernel refuses to cancel everything in one request */
+    int no_room;      /* so many times there is no free submission entry */
+    int enter;        /* so many times entering the kernel fails ... */
+    int enter_error;  /* ... with this */
+    int result;       /* so many operations complete with ... */
+    int result_error; /* ... this, undone */
+    int short_io;     /* so many transfers are cut to one byte */
 };
 
 /* The faults of the runtime's engine; NULL if it is another one. */

@@ -35,6 +35,7 @@
 
 #include <weft/base.h>
 #include <weft/ring.h>
+#include <weft/ring_stream.h>
 #if WEFT_HAS_FIBERS
 #include <weft/fiber.h>
 #endif
@@ -75,6 +76,10 @@ FIBER_SUSPENDS WEFT_API int fiber_recv(int fd, void *buf, size_t len, int flags,
  * Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_send(int fd, const void *buf, size_t len, int flags,
                                        weft_time deadline);
+
+/* Sends a message, as sendmsg(2); MSG_NOSIGNAL is always added. Returns bytes. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_sendmsg(int fd, const struct msghdr *message, int flags,
+                                          weft_time deadline);
 
 /* Accepts a connection. addr, addrlen: receive the peer's address as in accept(2); both may be NULL.
  * flags: SOCK_NONBLOCK or 0; SOCK_CLOEXEC is always added. Returns the new descriptor, the caller's
@@ -166,6 +171,16 @@ FIBER_SUSPENDS WEFT_API int fiber_connect_any(struct ring_addresses *list, weft_
  * Returns the descriptor, the caller's to close; -EINVAL for NULL or "", -ENAMETOOLONG; or what
  * fiber_connect returns. Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_connect_unix(const char *path, weft_time deadline);
+
+/* Takes the next item of a stream, waiting for it if need be. Returns
+ *   accept: a descriptor, the caller's to close;
+ *   recv: the number of bytes, and *item, to be given back with ring_item_release; 0: the peer has
+ *     ended. `item` must not be NULL (-EFAULT);
+ *   poll: the events;
+ * -ETIMEDOUT, -ECANCELED: nothing was taken; -EBUSY: somebody else waits for the next item; or what
+ * ended the stream, after all that came before it, and again at each call. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_stream_next(struct ring_stream *stream, struct ring_item *item,
+                                              weft_time deadline);
 #endif
 
 /* ---- As promises: see the fiber_ function of the same name -------------------------------------- */
@@ -196,6 +211,10 @@ WEFT_API WEFT_NODISCARD struct promise *promise_recv(int fd, void *buf, size_t l
 /* Fulfilled with the bytes sent. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_send(int fd, const void *buf, size_t len, int flags,
                                                      weft_time deadline);
+
+/* Fulfilled with the bytes sent. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_sendmsg(int fd, const struct msghdr *message,
+                                                        int flags, weft_time deadline);
 
 /* Fulfilled with the new connection's descriptor. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *
@@ -261,6 +280,12 @@ WEFT_API WEFT_NODISCARD struct promise *promise_connect_any(struct ring_addresse
 
 /* Fulfilled with a connected socket's descriptor. path: copied. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_connect_unix(const char *path, weft_time deadline);
+
+/* Fulfilled with what fiber_stream_next returns. `item` belongs to the operation until the promise is
+ * settled. An item that comes when nobody holds the promise any more stays in the stream; the
+ * promise's settlement is when it is taken, so an item is never taken and lost. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *
+promise_ring_stream_next(struct ring_stream *stream, struct ring_item *item, weft_time deadline);
 
 WEFT_END_DECLS
 

@@ -22,7 +22,7 @@ WEFT_BEGIN_DECLS
 
 /* Makes a result of an outcome: always fulfilled, with the number that `promise` is fulfilled with,
  * or with the negative errno that it is rejected with. A value with a destructor stays owned.
- * (Rejected all the same with -ENOMEM, if there is no memory for the number.) */
+ * (Rejected all the same with -ENOMEM, if `promise` is pending and there is no memory to wait.) */
 WEFT_API WEFT_NODISCARD struct promise *promise_to_result(struct promise *promise);
 
 /* The other way: fulfilled with a negative number: rejected with that errno (below -2^31: -EINVAL);

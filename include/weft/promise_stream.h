@@ -37,7 +37,8 @@ typedef bool promise_stream_test_fn(union weft_value value, void *ctx);
 /* The next element: 0 and *out; -ENODATA at the end; another negative errno. */
 typedef int promise_stream_next_fn(void *ctx, union weft_value *out);
 
-/* One step of a fold: gives the next state. */
+/* One step of a fold: gives the next state. A state or element with a destructor is the callback's,
+ * unless somebody else holds its promise. */
 typedef struct promise *promise_stream_fold_fn(union weft_value state, union weft_value value,
                                                void *ctx);
 
@@ -66,7 +67,8 @@ WEFT_API WEFT_NODISCARD struct promise_stream *
 promise_stream_from_direct(promise_stream_next_fn *fn, void *ctx, void (*release)(void *ctx),
                            void (*destroy)(void *ptr));
 
-/* A stream of the `count` values, which are copied. */
+/* A stream of the `count` values, which are its own from now on, and destroyed if it cannot be made;
+ * the array is copied. */
 WEFT_API WEFT_NODISCARD struct promise_stream *
 promise_stream_of_values(const union weft_value values[], size_t count, void (*destroy)(void *ptr));
 
@@ -200,7 +202,8 @@ promise_stream_choose(struct promise_stream *const streams[], size_t count);
 WEFT_API WEFT_NODISCARD struct promise *promise_stream_iter(struct promise_stream *stream,
                                                             promise_bind_fn *fn, void *ctx);
 
-/* state = fn(state, element, ctx) for each element, as in iter. Fulfilled with the last state. */
+/* state = fn(state, element, ctx) for each element, as in iter. Fulfilled with the last state, as fn
+ * gave it: owned if it was; a state that no step takes is destroyed. */
 WEFT_API WEFT_NODISCARD struct promise *promise_stream_fold(struct promise_stream *stream,
                                                             promise_stream_fold_fn *fn,
                                                             union weft_value state, void *ctx);

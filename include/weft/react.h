@@ -76,7 +76,8 @@ WEFT_API void promise_event_unref(struct promise_event *event);
 WEFT_API int promise_event_send(struct promise_event *event, union weft_value value);
 
 /* The values that this event's own function makes are destroyed with `destroy`. For map,
- * filter_map and fold (not its first state); returns the event. */
+ * filter_map, fold and merge (not their first state; of a merge's intermediate states those that
+ * its function does not give back); returns the event. */
 WEFT_API struct promise_event *promise_event_own(struct promise_event *event,
                                                  void (*destroy)(void *ptr));
 
@@ -156,7 +157,8 @@ WEFT_API union weft_value promise_signal_value(const struct promise_signal *sign
 WEFT_API struct promise_signal *promise_signal_own(struct promise_signal *signal,
                                                    void (*destroy)(void *ptr));
 
-/* What fn makes of the value. It is called at once; if it fails then, the result is NULL. */
+/* What fn makes of the value. It is called at once, as within a step, when all memory is there; if
+ * it fails then, the result is NULL. */
 WEFT_API WEFT_NODISCARD struct promise_signal *promise_signal_map(struct promise_signal *signal,
                                                                   promise_react_fn *fn, void *ctx,
                                                                   promise_react_equal_fn *equal);

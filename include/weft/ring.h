@@ -98,6 +98,11 @@ WEFT_API WEFT_NODISCARD int ring_recv(struct ring_op *op, int fd, void *buf, siz
 WEFT_API WEFT_NODISCARD int ring_send(struct ring_op *op, int fd, const void *buf, size_t len,
                                       int flags);
 
+/* Sends a message, as sendmsg(2); MSG_NOSIGNAL is always added. Descriptors in its control data may
+ * be closed when it is over. res: bytes. Since 0.1. */
+WEFT_API WEFT_NODISCARD int ring_sendmsg(struct ring_op *op, int fd, const struct msghdr *message,
+                                         int flags);
+
 /* Accepts a connection. addr, addrlen: receive the peer's address as in accept(2); both may be NULL.
  * flags: SOCK_NONBLOCK or 0; SOCK_CLOEXEC is always added. res: the new descriptor, which is
  * `done`'s to close. Since 0.1. */

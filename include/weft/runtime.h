@@ -67,6 +67,38 @@ WEFT_API bool weft_stopping(void);
 /* The engine in use: "uring", "null"; NULL without a runtime. Since 0.1. */
 WEFT_API const char *weft_engine_name(void);
 
+/* ---- Regions that must not suspend ------------------------------------------------------------ */
+
+/* A stretch of code that others must not see half done, an update of shared state for instance:
+ *
+ *     WEFT_NO_SUSPEND {
+ *         from->balance -= sum;
+ *         to->balance += sum;
+ *     }
+ *
+ * A call in it that would suspend (FIBER_SUSPENDS), however deep, gives -EDEADLK instead and tells
+ * the runtime's `report` both places; a debug build of weft aborts. Code that doesn't suspend needs
+ * nothing else for being alone: this keeps it so when somebody changes it. May be left by break,
+ * return and goto, and nested. In fibers and callbacks; costs a few ns. Since 0.1. */
+#define WEFT_NO_SUSPEND   WEFT__NO_SUSPEND(WEFT__JOIN(weft_region_, __LINE__))
+#define WEFT__JOIN(a, b)  WEFT__JOIN2(a, b)
+#define WEFT__JOIN2(a, b) a##b
+#define WEFT__NO_SUSPEND(region)                                             \
+    for (struct weft_region region                                           \
+         __attribute__((cleanup(weft_region_leave))) = {.where = WEFT_HERE}; \
+         weft_region_once(&region);)
+
+/* All fields are private. */
+struct weft_region {
+    const char *where;
+    struct weft_runtime *runtime; /* NULL: not in force */
+    struct weft_region *outer;
+    void *pinned;
+    bool left;
+};
+WEFT_API bool weft_region_once(struct weft_region *region); /* the first time true, and in force */
+WEFT_API void weft_region_leave(struct weft_region *region);
+
 /* ---- Tasks -------------------------------------------------------------------------------- */
 
 /* A unit of work: embed it, and find your object from its address. `run` is public and set by
@@ -157,11 +189,20 @@ struct weft_stats {
     uint64_t stacks;    /* stacks mapped, in use or pooled */
     uint64_t
         promises; /* blocks of promises in use; a settled promise that is its handle has none */
-    uint64_t reserved[7];
+    uint64_t switches;  /* fibers resumed and tasks run, passes under way not counted */
+    uint64_t timers;    /* timers running */
+    uint64_t overflows; /* times the kernel had more completions than the queue had room for */
+    uint64_t reserved[4];
 };
 
 /* Fills `stats`. Returns 0 or -EINVAL. Runtime's thread. Since 0.1. */
 WEFT_API int weft_stats(struct weft_stats *stats);
+
+/* The same from outside: how things stood when the runtime last slept or was asked, or when it
+ * ended. Asks it to say so anew, and doesn't wait for that: a second call, a little later, tells of a
+ * busy runtime too. Returns 0, -EINVAL, or -EAGAIN when nothing has been told yet. Any thread that
+ * holds a reference to the inbox. Since 0.1. */
+WEFT_API int weft_inbox_stats(struct weft_inbox *inbox, struct weft_stats *stats);
 
 WEFT_END_DECLS
 

@@ -15,9 +15,12 @@
 #include <weft/promise_time.h>
 #include <weft/react.h>
 #include <weft/ring.h>
+#include <weft/ring_stream.h>
 #include <weft/runtime.h>
 #if WEFT_HAS_FIBERS
+#include <weft/buffered.h>
 #include <weft/fiber.h>
+#include <weft/scope.h>
 #endif
 
 #endif

@@ -182,7 +182,7 @@ static struct promise *update_merge(struct promise__state *st, struct promise__n
             continue;
         out = weft_num(0);
         result = node->fn.fold(state, in->value, node->ctx, &out);
-        if (any && node->own != NULL)
+        if (any && node->own != NULL && (result != 0 || out.ptr != state.ptr))
             node->own(state.ptr);
         if (result != 0)
             return made(st, node, result, out);

@@ -38,6 +38,14 @@ bool promise_react_updating(void)
     return graph != NULL && graph->updating;
 }
 
+bool promise__graph_update(bool updating)
+{
+    bool before = graph->updating;
+
+    graph->updating = updating;
+    return before;
+}
+
 static void drop_graph(void)
 {
     struct graph *g = graph;

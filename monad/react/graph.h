@@ -119,6 +119,9 @@ int promise__node_send(struct promise__node *node, union weft_value value,
 
 /* A step of its own as soon as may be, for a node that isn't sent from outside. `cell` is
  * consumed; NULL: the node's `delayed`. */
+/* Says that node functions run now; returns what was said before. There is a node. */
+bool promise__graph_update(bool updating);
+
 int promise__node_inject(struct promise__state *st, struct promise__node *node,
                          struct promise *cell);
 

@@ -122,14 +122,23 @@ static void first_call(void *arg)
                                      : call->lift(call->a, call->b, call->ctx, &call->out);
 }
 
-static struct promise *first_made(struct first_call *call)
+/* The first value of a node that is complete but for it. NULL if the function fails. */
+static struct promise_signal *begin(struct promise_signal *signal, struct first_call *call)
 {
-    struct promise__state *st = promise__state_get();
+    struct promise__node *node = promise__signal_node(signal);
+    bool before;
 
-    if (st == NULL)
+    if (signal == NULL)
         return NULL;
-    promise__call_on_base(st, first_call, call);
-    return call->result < 0 ? NULL : promise__cell(st, call->out, NULL);
+    before = promise__graph_update(true);
+    promise__call_on_base(promise__tls, first_call, call);
+    promise__graph_update(before);
+    if (call->result < 0) {
+        promise_signal_unref(signal);
+        return NULL;
+    }
+    node->value->value = call->out;
+    return signal;
 }
 
 static struct promise *update_map(struct promise__state *st, struct promise__node *node)
@@ -151,13 +160,13 @@ struct promise_signal *promise_signal_map(struct promise_signal *signal, promise
 
     if (source == NULL)
         return NULL;
-    call.a = source->value->value;
-    result = signal_node(&map, &source, 1, 0, first_made(&call), equal);
+    result = signal_node(&map, &source, 1, 0, first_value(weft_num(0), NULL), equal);
     if (result != NULL) {
         promise__signal_node(result)->fn.map = fn;
         promise__signal_node(result)->ctx = ctx;
+        call.a = value_of(promise__signal_node(result), 0);
     }
-    return result;
+    return begin(result, &call);
 }
 
 static struct promise *update_lift2(struct promise__state *st, struct promise__node *node)
@@ -176,20 +185,16 @@ struct promise_signal *promise_signal_lift2(struct promise_signal *a, struct pro
 {
     struct promise__node *const sources[] = {promise__signal_node(a), promise__signal_node(b)};
     struct first_call call = {.lift = fn, .ctx = ctx};
-    struct promise *value = NULL;
     struct promise_signal *result;
 
-    if (a != NULL && b != NULL) {
-        call.a = sources[0]->value->value;
-        call.b = sources[1]->value->value;
-        value = first_made(&call);
-    }
-    result = signal_node(&lift2, sources, 2, 0, value, equal);
+    result = signal_node(&lift2, sources, 2, 0, first_value(weft_num(0), NULL), equal);
     if (result != NULL) {
         promise__signal_node(result)->fn.lift = fn;
         promise__signal_node(result)->ctx = ctx;
+        call.a = value_of(promise__signal_node(result), 0);
+        call.b = value_of(promise__signal_node(result), 1);
     }
-    return result;
+    return begin(result, &call);
 }
 
 /* ---- hold, switch ---- */

@@ -23,6 +23,15 @@ static void run_post(struct weft_task *task)
 
 static void *post(void *inbox)
 {
+    struct weft_stats stats = {.size = sizeof stats}, before = stats;
+
+    for (int i = 0; i < POSTS; i++) {
+        if (weft_inbox_stats(inbox, &stats) == 0) {
+            if (stats.passes < before.passes || stats.switches < before.switches)
+                abort();
+            before = stats;
+        }
+    }
     for (int i = 0; i < POSTS; i++) {
         struct weft_task *task = calloc(1, sizeof *task);
 
