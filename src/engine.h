@@ -37,6 +37,8 @@ struct weft__engine_class {
     int (*submit)(struct weft__engine *engine, struct ring_op *op);
     /* Asks for the end of an operation that submit() took and turn() has not reported. */
     void (*cancel)(struct weft__engine *engine, struct ring_op *op);
+    /* A descriptor is about to be closed; NULL: the engine keeps nothing about descriptors. */
+    void (*forget)(struct weft__engine *engine, int fd);
 };
 
 /* What every engine begins with. */
@@ -53,5 +55,6 @@ extern int (*const weft__launch_main)(struct weft_runtime *rt);
 
 extern const struct weft__engine_class weft__engine_null;  /* src/engine_null.c */
 extern const struct weft__engine_class weft__engine_uring; /* uring/engine_uring.c */
+extern const struct weft__engine_class weft__engine_epoll; /* uring/engine_epoll.c */
 
 #endif

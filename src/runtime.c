@@ -11,6 +11,7 @@
  * the engine goes -> layers free what they have.
  */
 #include "inbox.h"
+#include "offload.h"
 #include "runtime_internal.h"
 #include "timer.h"
 
@@ -362,36 +363,81 @@ static int set_options(struct weft_runtime *rt, const struct weft_options *optio
     return 0;
 }
 
-/* The engine asked for by option or environment; else the best that works. */
+#define ENGINES_MAX 8
+
+/* The engines that may serve, in order, by option or environment; else all but the last, which is for
+ * those who ask for it. Returns how many, or -EINVAL for a name that is none. */
+static int wanted_engines(struct weft_runtime *rt, const struct weft__engine_class **wanted,
+                          bool *automatic)
+{
+    const char *names = rt->options.engine != NULL ? rt->options.engine : getenv("WEFT_ENGINE");
+    int count = 0;
+
+    *automatic = names == NULL || *names == '\0' || strcmp(names, "auto") == 0;
+    if (*automatic) {
+        while (weft__engines[count + 1] != NULL) {
+            wanted[count] = weft__engines[count];
+            count++;
+        }
+        return count;
+    }
+    while (count < ENGINES_MAX) {
+        size_t size = strcspn(names, ",");
+        int i = 0;
+
+        while (weft__engines[i] != NULL && (strncmp(weft__engines[i]->name, names, size) != 0 ||
+                                            weft__engines[i]->name[size] != '\0'))
+            i++;
+        if (weft__engines[i] == NULL) {
+            weft__report(rt, "cannot start: there is no engine named \"%.*s\"", (int)size, names);
+            return -EINVAL;
+        }
+        wanted[count++] = weft__engines[i];
+        if (names[size] == '\0')
+            break;
+        names += size + 1;
+    }
+    return count;
+}
+
+/* Says that another engine has taken over; on stderr once a process. */
+static void report_engine(const struct weft_runtime *rt, const char *why)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+
+    if (rt->options.report != NULL || !atomic_flag_test_and_set(&said))
+        weft__report(rt, "%s; the %s engine takes over (WEFT_ENGINE=%s chooses it in silence)", why,
+                     rt->engine->class->name, rt->engine->class->name);
+}
+
+/* The first engine that works. Another one takes over when it is denied or absent; not when there is
+ * too little of what every engine needs, memory or descriptors. */
 static int create_engine(struct weft_runtime *rt)
 {
-    const char *name = rt->options.engine;
+    const struct weft__engine_class *wanted[ENGINES_MAX];
     char why[400], first[400] = "";
-    int rc = -ENOSYS;
+    bool automatic, next = true;
+    int count = wanted_engines(rt, wanted, &automatic), rc = count;
 
-    if (name == NULL)
-        name = getenv("WEFT_ENGINE");
-    if (name != NULL && *name == '\0')
-        name = NULL;
-    for (int i = 0; weft__engines[i] != NULL; i++) {
-        const struct weft__engine_class *class = weft__engines[i];
-
-        if (name != NULL ? strcmp(name, class->name) != 0 : weft__engines[i + 1] == NULL)
-            continue;
+    for (int i = 0; i < count && next; i++) {
         why[0] = '\0';
-        rc = class->create(&rt->engine, &rt->options, why, sizeof why);
+        rc = wanted[i]->create(&rt->engine, &rt->options, why, sizeof why);
         if (rc == 0)
-            return 0;
+            break;
+        next = why[0] != '\0' && rc != -EMFILE && rc != -ENFILE;
         if (first[0] == '\0')
             snprintf(first, sizeof first, "%s", why[0] != '\0' ? why : strerror(-rc));
-        if (name != NULL)
-            break;
     }
-    if (first[0] != '\0')
-        weft__report(rt, "cannot start: %s", first);
-    else
-        weft__report(rt, "cannot start: there is no engine named \"%s\"", name);
-    return first[0] != '\0' ? rc : -EINVAL;
+    if (rc == 0 && first[0] != '\0') {
+        rt->engine_reason = strdup(first);
+        if (automatic)
+            report_engine(rt, first);
+    } else if (rc < 0 && first[0] != '\0') {
+        weft__report(rt, "cannot start: %s%s", first,
+                     next && !automatic ? ", or let another engine take over (WEFT_ENGINE=auto)"
+                                        : "");
+    }
+    return rc;
 }
 
 static void free_runtime(struct weft_runtime *rt)
@@ -404,6 +450,7 @@ static void free_runtime(struct weft_runtime *rt)
         weft__inbox_release(rt->inbox);
     if (rt->engine != NULL)
         rt->engine->class->destroy(rt->engine);
+    free(rt->engine_reason);
     free(rt->pass_array);
     free(rt->next_array);
     free(rt);
@@ -411,6 +458,7 @@ static void free_runtime(struct weft_runtime *rt)
 
 static int create_runtime(struct weft_runtime **out, const struct weft_options *options)
 {
+    static _Atomic uint64_t serial;
     struct weft_runtime *rt = NULL;
     int rc;
 
@@ -421,6 +469,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
     rt->strand = rt->pinned = &rt->base;
     rt->after_poll_tail = &rt->after_poll;
     rt->firing = -1;
+    rt->serial = atomic_fetch_add(&serial, 1) + 1;
     rt->thread = pthread_self();
     rc = set_options(rt, options);
     if (rc == 0)
@@ -560,6 +609,11 @@ const char *weft_engine_name(void)
     return weft__rt == NULL ? NULL : weft__rt->engine->class->name;
 }
 
+const char *weft_engine_reason(void)
+{
+    return weft__rt == NULL ? NULL : weft__rt->engine_reason;
+}
+
 void weft_region_leave(struct weft_region *region)
 {
     struct weft_runtime *rt = region->runtime;
@@ -633,6 +687,7 @@ int weft_stats(struct weft_stats *stats)
     all.timers = rt->timers_started - rt->timers_stopped;
     all.in_flight = rt->engine->in_flight;
     rt->engine->class->stats(rt->engine, &all);
+    weft__offload_stats(&all);
     for (int i = 0; i < WEFT__LAYER_COUNT; i++)
         if (rt->hooks[i] != NULL && rt->hooks[i]->stats != NULL)
             rt->hooks[i]->stats(rt, &all);

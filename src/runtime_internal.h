@@ -86,6 +86,7 @@ struct weft_runtime {
     const struct weft__layer_hooks *hooks[WEFT__LAYER_COUNT];
 
     struct weft_options options;
+    char *engine_reason; /* why a better engine is not in use; NULL: it is, or nobody knows */
     struct weft_task main_task;
     weft_main_fn *main;
     void *main_arg;
@@ -94,6 +95,7 @@ struct weft_runtime {
     bool main_ended;
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
+    uint64_t serial; /* no other runtime of the process has, or had, the same; never 0 */
     uint64_t passes;
     uint64_t switches;
     uint64_t timers_started, timers_stopped;

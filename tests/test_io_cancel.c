@@ -261,22 +261,22 @@ Test(io_cancel, close_is_shielded)
 /* ---- the end of a runtime, with everything pending (tokio-uring 102, eio 467) ---- */
 
 struct stuck_job {
-    struct weft__job job;
+    struct weft_job job;
     sem_t *release, *gone;
 };
 
-static void stuck_run(struct weft__job *job)
+static void stuck_run(struct weft_job *job)
 {
     sem_wait(weft__container(job, struct stuck_job, job)->release);
 }
 
-static void stuck_done(struct weft__job *job)
+static void stuck_done(struct weft_job *job)
 {
     (void)job;
     abort(); /* the runtime has ended long since */
 }
 
-static void stuck_drop(struct weft__job *job)
+static void stuck_drop(struct weft_job *job)
 {
     struct stuck_job *stuck = weft__container(job, struct stuck_job, job);
     sem_t *gone = stuck->gone;
@@ -317,7 +317,7 @@ static int end_main(void *unused)
     struct stuck_job *stuck = malloc(sizeof *stuck);
 
     (void)unused;
-    stuck->job = (struct weft__job){.run = stuck_run, .done = stuck_done, .drop = stuck_drop};
+    stuck->job = (struct weft_job){.run = stuck_run, .done = stuck_done, .drop = stuck_drop};
     stuck->release = &release_job;
     stuck->gone = &job_gone;
     cr_assert_eq(weft__offload(weft__rt, &stuck->job, WEFT__JOB_WORK), 0);

@@ -97,13 +97,18 @@ static void fatal_body(void)
 {
     struct weft__engine *engine = weft__rt->engine;
     struct ring__faults *faults = ring__faults(weft__rt);
-    struct kept nop;
+    struct kept receive;
+    int pair[2];
+    char buf[1];
 
+    make_pair(pair);
     faults->enter = 1;
     faults->enter_error = -ENXIO;
-    cr_assert_eq(ring_nop(&keep(&nop)->op), 0);
+    cr_assert_eq(ring_recv(&keep(&receive)->op, pair[0], buf, 1, 0), 0);
     cr_assert_eq(engine->class->turn(engine, WEFT_NOWAIT), -ENXIO);
-    cr_assert_eq(result_of(&nop), 0);
+    cr_assert_eq(write(pair[1], "x", 1), 1);
+    cr_assert_eq(result_of(&receive), 1);
+    close_pair(pair);
 }
 
 Test(ring_faults, a_fatal_error_is_passed_on)

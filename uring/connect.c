@@ -2,7 +2,7 @@
  *
  * The state machine of every connect by name, whatever the front end; it allocates nothing but what
  * a lookup takes. Phases: the name is looked up (`resolve` is pending, nothing is in the ring); then
- * attempts, at most RING__ATTEMPTS at a time. Something happens: an attempt ends, the timer fires, an
+ * attempts, at most RING__RACERS at a time. Something happens: an attempt ends, the timer fires, an
  * end is asked for; then go_on() alone decides what follows. Invariants:
  *   - An attempt's socket belongs to its operation, and is closed, or is the result, when that has
  *     been reported: never before.
@@ -97,18 +97,18 @@ static int conclude(struct ring__connect *c)
 
 static void attempt_done(struct ring_op *op, int res, unsigned flags);
 
-static struct ring__attempt *free_attempt(struct ring__connect *c)
+static struct ring__racer *free_attempt(struct ring__connect *c)
 {
-    for (int i = 0; i < RING__ATTEMPTS; i++)
-        if (c->attempts[i].fd < 0)
-            return &c->attempts[i];
+    for (int i = 0; i < RING__RACERS; i++)
+        if (c->racers[i].fd < 0)
+            return &c->racers[i];
     return NULL;
 }
 
 /* Tries the next address. True if that is under way; else the error is noted. */
 static bool begin_attempt(struct ring__connect *c)
 {
-    struct ring__attempt *a = free_attempt(c);
+    struct ring__racer *a = free_attempt(c);
     const struct addrinfo *info = take_next(c);
     int fd = ring__stream_socket(info->ai_family), rc;
 
@@ -121,7 +121,7 @@ static bool begin_attempt(struct ring__connect *c)
     if (rc == 0)
         rc = ring__submit(c->rt, &a->op);
     if (rc < 0) { /* the engine takes nothing: so it is with every address */
-        ring__close_now(fd);
+        ring__close(c->rt, fd);
         c->reason = rc;
         return false;
     }
@@ -136,19 +136,19 @@ static bool begin_attempt(struct ring__connect *c)
 
 static void end_attempts(struct ring__connect *c)
 {
-    for (int i = 0; i < RING__ATTEMPTS; i++)
-        if (c->attempts[i].fd >= 0)
-            ring__cancel(c->rt, &c->attempts[i].op);
+    for (int i = 0; i < RING__RACERS; i++)
+        if (c->racers[i].fd >= 0)
+            ring__cancel(c->rt, &c->racers[i].op);
 }
 
 /* Makes room: the end of the oldest attempt starts another one. */
 static void give_up_oldest(struct ring__connect *c)
 {
-    struct ring__attempt *oldest = &c->attempts[0];
+    struct ring__racer *oldest = &c->racers[0];
 
-    for (int i = 1; i < RING__ATTEMPTS; i++)
-        if (c->attempts[i].number < oldest->number)
-            oldest = &c->attempts[i];
+    for (int i = 1; i < RING__RACERS; i++)
+        if (c->racers[i].number < oldest->number)
+            oldest = &c->racers[i];
     oldest->is_given_up = true;
     ring__cancel(c->rt, &oldest->op);
 }
@@ -183,7 +183,7 @@ static void proceed(struct ring__connect *c, bool begin)
         c->done(c, conclude(c));
 }
 
-static void note_failure(struct ring__connect *c, const struct ring__attempt *a, int res)
+static void note_failure(struct ring__connect *c, const struct ring__racer *a, int res)
 {
     if (res != -ECANCELED && res != -EINTR)
         note_error(c, res);
@@ -195,7 +195,7 @@ static void note_failure(struct ring__connect *c, const struct ring__attempt *a,
 
 static void attempt_done(struct ring_op *op, int res, unsigned flags)
 {
-    struct ring__attempt *a = weft__container(op, struct ring__attempt, op);
+    struct ring__racer *a = weft__container(op, struct ring__racer, op);
     struct ring__connect *c = a->connect;
     struct weft_runtime *rt = c->rt;
     bool wins = res == 0 && c->fd < 0;
@@ -207,7 +207,7 @@ static void attempt_done(struct ring_op *op, int res, unsigned flags)
     if (wins) {
         c->fd = fd;
     } else {
-        ring__close_now(fd);
+        ring__close(c->rt, fd);
         if (is_open(c))
             note_failure(c, a, res);
     }
@@ -265,9 +265,9 @@ static void init(struct weft_runtime *rt, struct ring__connect *c, weft_time dea
     c->turn = c->started = c->active = 0;
     c->fd = -1;
     c->reason = c->error = 0;
-    for (int i = 0; i < RING__ATTEMPTS; i++) {
-        c->attempts[i].connect = c;
-        c->attempts[i].fd = -1;
+    for (int i = 0; i < RING__RACERS; i++) {
+        c->racers[i].connect = c;
+        c->racers[i].fd = -1;
     }
 }
 

@@ -23,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -45,6 +44,15 @@
 #define FLUSH_ROUNDS 16         /* of an overflown completion queue, in one turn */
 #define RETRY_WAIT   WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
 
+/* ring_op.state */
+enum {
+    RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
+    RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
+    RING__REPEATED = 16,
+    RING__FAULTED = 32, /* what the kernel sees is a no-op; see struct ring__faults */
+    RING__LOST = 64,    /* the kernel did not find it when its end was asked for, see ask_again */
+};
+
 /* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
  * operation whose end is asked for, with the number of its bucket in place of the highest bits. */
 enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_MASK = 7 };
@@ -59,8 +67,6 @@ struct uring {
     unsigned sq_tail; /* what the kernel's tail will be when it is next entered */
     unsigned sq_head; /* the kernel's head as last seen */
     unsigned sq_mask, sq_entries;
-    const volatile uint8_t *alive; /* 0 in a child of fork */
-    bool faulty;                   /* faults are being injected */
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
@@ -81,14 +87,11 @@ struct uring {
     struct ring_op *lost, **lost_tail;
     weft_time ask_at;
 
-    int wake_fd;
     uint64_t wake_value;
 
-    uint64_t enters, submitted, completed, overflows;
+    uint64_t overflows;
     uint16_t buffer_groups; /* numbers given out */
-    struct ring__faults faults;
     struct io_uring ring;
-    struct weft_options options;
 };
 
 static const uint8_t opcodes[RING__ROWS] = {
@@ -101,31 +104,12 @@ static inline struct uring *self(struct weft__engine *engine)
     return (struct uring *)(void *)engine;
 }
 
-/* ---- lists through ring_op.next ---- */
-
-static void append(struct ring_op ***tail, struct ring_op *op)
-{
-    op->next = NULL;
-    op->next_link = *tail;
-    **tail = op;
-    *tail = &op->next;
-}
-
-static void take_out(struct ring_op ***tail, struct ring_op *op)
-{
-    *op->next_link = op->next;
-    if (op->next != NULL)
-        op->next->next_link = op->next_link;
-    else
-        *tail = op->next_link;
-}
-
 /* ---- filling submission entries ---- */
 
 static inline bool has_room(struct uring *u)
 {
-    if (weft__unlikely(u->faulty) && u->faults.no_room > 0) {
-        u->faults.no_room--;
+    if (weft__unlikely(u->io.faulty) && u->io.faults.no_room > 0) {
+        u->io.faults.no_room--;
         return false;
     }
     return u->sq_tail - u->sq_head < u->sq_entries;
@@ -165,24 +149,18 @@ static inline uint32_t poll_mask(uint32_t events)
     return events;
 }
 
-/* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
-#define RING__FAULTED 32
-
-/* And: the kernel did not find it when its end was asked for, see ask_again. */
-#define RING__LOST 64
-
 static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
 {
-    if (u->faults.result > 0) {
-        u->faults.result--;
+    if (u->io.faults.result > 0) {
+        u->io.faults.result--;
         op->state |= RING__FAULTED;
         sqe->opcode = IORING_OP_NOP;
         sqe->off = sqe->addr = sqe->len = 0;
         sqe->rw_flags = 0;
-    } else if (u->faults.short_io > 0 && op->len > 1 &&
+    } else if (u->io.faults.short_io > 0 && op->len > 1 &&
                (op->row == RING__ROW_read || op->row == RING__ROW_write ||
                 op->row == RING__ROW_recv || op->row == RING__ROW_send)) {
-        u->faults.short_io--;
+        u->io.faults.short_io--;
         sqe->len = 1;
     }
 }
@@ -209,7 +187,7 @@ static inline void fill(struct uring *u, struct ring_op *op)
 {
     struct io_uring_sqe *sqe;
 
-    u->submitted++;
+    u->io.submitted++;
     if (weft__unlikely(op->state & RING__POLLING)) {
         fill_sqe(u, IORING_OP_POLL_ADD, op->fd, 0, 0, 0,
                  poll_mask((uint16_t)ring__rows[op->row].ready), (uintptr_t)op);
@@ -222,7 +200,7 @@ static inline void fill(struct uring *u, struct ring_op *op)
     if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
         sqe->poll32_events = poll_mask(op->how);
 #endif
-    if (weft__unlikely(u->faulty))
+    if (weft__unlikely(u->io.faulty))
         fill_faulty(u, op, sqe);
 }
 
@@ -248,7 +226,7 @@ static void feed_list(struct uring *u, struct ring_op **list, struct ring_op ***
             struct ring_op *next = op->next;
 
             op->state |= RING__CANCEL_HELD;
-            append(&u->cancels_tail, op);
+            ring__append(&u->cancels_tail, op);
             op = next;
         } else {
             op = op->next;
@@ -270,8 +248,8 @@ static inline bool has_held(const struct uring *u)
 static __attribute__((noinline)) void feed_all(struct uring *u)
 {
     if (!u->armed && has_room(u)) {
-        fill_sqe(u, IORING_OP_READ, u->wake_fd, 0, (uintptr_t)&u->wake_value, sizeof u->wake_value,
-                 0, (uintptr_t)u | TAG_WAKE);
+        fill_sqe(u, IORING_OP_READ, u->io.wake_fd, 0, (uintptr_t)&u->wake_value,
+                 sizeof u->wake_value, 0, (uintptr_t)u | TAG_WAKE);
         u->armed = true;
     }
     feed_list(u, &u->pending, &u->pending_tail);
@@ -279,7 +257,7 @@ static __attribute__((noinline)) void feed_all(struct uring *u)
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
-        take_out(&u->cancels_tail, op);
+        ring__remove(&u->cancels_tail, op);
         op->state &= (uint8_t)~RING__CANCEL_HELD;
         fill_cancel(u, op);
     }
@@ -306,10 +284,10 @@ static inline int enter(struct uring *u, unsigned to_submit, unsigned wait, unsi
 {
     int rc;
 
-    u->enters++;
-    if (weft__unlikely(u->faulty) && u->faults.enter > 0) {
-        u->faults.enter--;
-        return u->faults.enter_error;
+    u->io.enters++;
+    if (weft__unlikely(u->io.faulty) && u->io.faults.enter > 0) {
+        u->io.faults.enter--;
+        return u->io.faults.enter_error;
     }
     /* release: the entries before the tail */
     __atomic_store_n(u->sq_ktail, u->sq_tail, __ATOMIC_RELEASE);
@@ -379,7 +357,7 @@ static void queue(struct uring *u, struct ring_op *op)
         fill(u, op);
     } else {
         op->state |= RING__HELD;
-        append(&u->pending_tail, op);
+        ring__append(&u->pending_tail, op);
     }
 }
 
@@ -422,42 +400,35 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
 static __attribute__((noinline)) void complete_more(struct uring *u, struct ring_op *op, int res,
                                                     unsigned flags)
 {
-    u->completed++;
+    u->io.completed++;
     op->done(op, res, flags);
     weft__forget_locals(weft__rt);
 }
 
 static inline void complete(struct uring *u, struct ring_op *op, int res, unsigned flags)
 {
-    int fd = op->fd;
-
     if (weft__unlikely(flags & IORING_CQE_F_MORE)) {
         complete_more(u, op, res, flags);
         return;
     }
-
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
             op->state &= (uint8_t)~RING__FAULTED;
-            res = u->faults.result_error;
+            res = u->io.faults.result_error;
         }
         if (op->state & RING__CANCEL_HELD) {
-            take_out(&u->cancels_tail, op);
+            ring__remove(&u->cancels_tail, op);
             op->state &= (uint8_t)~RING__CANCEL_HELD;
         } else if (op->state & RING__LOST) {
-            take_out(&u->lost_tail, op);
+            ring__remove(&u->lost_tail, op);
             op->state &= (uint8_t)~RING__LOST;
         }
     }
     if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
-    u->completed++;
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
-    ring__end(&u->io, op);
-    op->done(op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
-    weft__forget_locals(weft__rt);
-    ring__reported(&u->io, fd);
+    ring__finish(&u->io, op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
 }
 
 /* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
@@ -476,7 +447,7 @@ static void ask_again(struct uring *u, uint64_t user_data)
     if (u->lost == NULL)
         u->ask_at = weft_after(RETRY_WAIT);
     op->state |= RING__LOST;
-    append(&u->lost_tail, op);
+    ring__append(&u->lost_tail, op);
 }
 
 /* When it is time to ask again: asks. Else the engine must not wait longer than until then. */
@@ -489,9 +460,9 @@ static weft_time ask_for_lost(struct uring *u, weft_time until)
     while (u->lost != NULL) {
         struct ring_op *op = u->lost;
 
-        take_out(&u->lost_tail, op);
+        ring__remove(&u->lost_tail, op);
         op->state ^= RING__LOST | RING__CANCEL_HELD;
-        append(&u->cancels_tail, op);
+        ring__append(&u->cancels_tail, op);
     }
     return until;
 }
@@ -551,7 +522,7 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
 {
     struct uring *u = self(engine);
 
-    if (weft__unlikely(!*u->alive))
+    if (weft__unlikely(!*u->io.alive))
         return -ECHILD;
     if (weft__unlikely(u->io.ended))
         return -ECANCELED;
@@ -560,7 +531,7 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
     ring__begin(&u->io, op);
     if (ring__rows[op->row].ready == POLLIN) {
         op->state = RING__HELD; /* until all that sends is queued */
-        append(&u->receiving_tail, op);
+        ring__append(&u->receiving_tail, op);
         return 0;
     }
     if (weft__likely(u->pending == NULL) && weft__likely(has_room(u))) {
@@ -578,7 +549,7 @@ static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
 {
     struct uring *u = self(engine);
 
-    if (!*u->alive || op->state & RING__CANCELLING)
+    if (!*u->io.alive || op->state & RING__CANCELLING)
         return;
     op->state |= RING__CANCELLING;
     if (op->state & RING__HELD)
@@ -587,7 +558,7 @@ static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
         fill_cancel(u, op);
     } else {
         op->state |= RING__CANCEL_HELD;
-        append(&u->cancels_tail, op);
+        ring__append(&u->cancels_tail, op);
     }
 }
 
@@ -610,32 +581,14 @@ static bool uring_quiet(struct weft__engine *engine)
            u->lost == NULL;
 }
 
-static void uring_wake(struct weft__engine *engine)
-{
-    const uint64_t one = 1;
-    int saved = errno; /* may run in a signal handler */
-    ssize_t written = write(self(engine)->wake_fd, &one, sizeof one);
-
-    (void)written; /* cannot fail: the counter is far from full */
-    errno = saved;
-}
-
-static int refuse_fork(struct uring *u)
-{
-    weft__report_to(&u->options,
-                    "this process is a child of fork(2), and the runtime's ring belongs "
-                    "to its parent: call exec or _exit, or run a runtime of its own");
-    return -ECHILD;
-}
-
 static int uring_turn(struct weft__engine *engine, weft_time until)
 {
     struct uring *u = self(engine);
     unsigned reported = 0;
     int rc = 0;
 
-    if (weft__unlikely(!*u->alive))
-        return refuse_fork(u);
+    if (weft__unlikely(!*u->io.alive))
+        return ring__refuse_fork(&u->io);
     if (has_completions(u))
         reported = reap(u);
     for (;;) {
@@ -676,22 +629,8 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
 
 static void uring_stats(const struct weft__engine *engine, struct weft_stats *stats)
 {
-    const struct uring *u = (const struct uring *)(const void *)engine;
-
-    stats->enters += u->enters;
-    stats->submitted += u->submitted;
-    stats->completed += u->completed;
-    stats->overflows += u->overflows;
-}
-
-struct ring__faults *ring__faults(struct weft_runtime *rt)
-{
-    struct uring *u = self(rt->engine);
-
-    if (rt->engine->class != &weft__engine_uring)
-        return NULL;
-    u->faulty = true;
-    return &u->faults;
+    ring__engine_stats(engine, stats);
+    stats->overflows += ((const struct uring *)(const void *)engine)->overflows;
 }
 
 static unsigned round_up(unsigned n)
@@ -717,7 +656,7 @@ int ring__buffers_share(struct ring_buffers *buffers)
     void *ring;
     int rc;
 
-    if (buffers->rt->engine->class != &weft__engine_uring || !*u->alive)
+    if (buffers->rt->engine->class != &weft__engine_uring || !*u->io.alive)
         return -EOPNOTSUPP;
     if (u->buffer_groups == UINT16_MAX)
         return -ENOSPC;
@@ -745,7 +684,7 @@ void ring__buffers_unshare(struct ring_buffers *buffers)
 {
     struct uring *u = self(buffers->rt->engine);
 
-    if (*u->alive)
+    if (*u->io.alive)
         io_uring_unregister_buf_ring(&u->ring, buffers->group);
     munmap(buffers->ring, (buffers->mask + 1) * sizeof(struct io_uring_buf));
 }
@@ -768,7 +707,7 @@ static void uring_destroy(struct weft__engine *engine)
 {
     struct uring *u = self(engine);
 
-    if (*u->alive) {
+    if (*u->io.alive) {
         /* the kernel must not write into freed memory: end the one operation that always waits */
         for (int i = 0; u->armed && i < 1000; i++) {
             if (u->sq_tail - u->sq_head < u->sq_entries)
@@ -781,8 +720,6 @@ static void uring_destroy(struct weft__engine *engine)
     } else {
         close(u->ring.ring_fd);
     }
-    close(u->wake_fd);
-    munmap((void *)(uintptr_t)u->alive, 1);
     ring__engine_finish(&u->io);
     free(u);
 }
@@ -886,8 +823,7 @@ static void explain(int error, unsigned sq, unsigned cq, char *why, size_t size)
         break;
     case -EMFILE:
     case -ENFILE:
-        snprintf(why, size, "io_uring: no descriptor is left for the ring (%s): raise ulimit -n",
-                 error == -EMFILE ? "EMFILE" : "ENFILE");
+        ring__explain_descriptors(error, why, size);
         break;
     default:
         snprintf(why, size, "io_uring: a ring of %u entries, %u completions cannot be set up: %s",
@@ -929,36 +865,21 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     unsigned cq = options->cq_entries != 0 ? round_up(options->cq_entries) : CQ_ENTRIES;
     unsigned sq = options->sq_entries != 0 ? round_up(options->sq_entries) : SQ_ENTRIES;
     struct uring *u = calloc(1, sizeof *u);
-    uint8_t *alive;
-    int rc = -ENOMEM;
+    int rc;
 
     if (u == NULL)
         return -ENOMEM;
     u->io.base.class = &weft__engine_uring;
-    u->options = *options;
     u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;
     u->receiving_tail = &u->receiving;
     u->cancels_tail = &u->cancels;
     u->lost_tail = &u->lost;
-    u->wake_fd = -1;
     if (sq > cq) /* the kernel wants it so */
         sq = cq;
-    alive = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (alive == MAP_FAILED)
-        goto no_page;
-    madvise(alive, 1, MADV_WIPEONFORK);
-    *alive = 1;
-    u->alive = alive;
-    rc = ring__engine_init(&u->io, cq);
+    rc = ring__engine_init(&u->io, cq, options, why, why_size);
     if (rc < 0)
-        goto no_buckets;
-    rc = u->wake_fd = eventfd(0, EFD_CLOEXEC);
-    if (rc < 0) {
-        rc = -errno;
-        explain(rc, sq, cq, why, why_size);
-        goto no_eventfd;
-    }
+        goto no_engine;
     rc = set_up(u, options, &sq, &cq);
     if (rc < 0) {
         explain(rc, sq, cq, why, why_size);
@@ -976,12 +897,8 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     return 0;
 
 no_ring:
-    close(u->wake_fd);
-no_eventfd:
     ring__engine_finish(&u->io);
-no_buckets:
-    munmap(alive, 1);
-no_page:
+no_engine:
     free(u);
     return rc;
 }
@@ -992,7 +909,7 @@ const struct weft__engine_class weft__engine_uring = {
     .destroy = uring_destroy,
     .quiet = uring_quiet,
     .turn = uring_turn,
-    .wake = uring_wake,
+    .wake = ring__wake,
     .cancel_all = uring_cancel_all,
     .stats = uring_stats,
     .submit = uring_submit,

@@ -224,7 +224,7 @@ int fiber_close(int fd)
         fiber__park(rt, self, &c.wait);
     }
     ring__close_finish(rt, &c.closing);
-    rc = ring__close_now(fd);
+    rc = ring__close(rt, fd);
     ring__closed(rt, fd);
     return rc;
 }

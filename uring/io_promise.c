@@ -25,7 +25,7 @@ static void settle(struct weft_runtime *rt, void *extra, int res, bool is_fd)
     struct promise *p = promise__of_extra(extra);
 
     if (weft__unlikely(is_fd && res >= 0 && (promise__is_abandoned(p) || ring__ended(rt)))) {
-        ring__close_now(res);
+        ring__close(rt, res);
         res = -ECANCELED;
     }
     promise__settle(p, res < 0 ? res : 0, weft_num(res));
@@ -215,7 +215,7 @@ static void close_finish(struct ring__closing *closing)
     int rc;
 
     ring__close_finish(rt, closing);
-    rc = ring__close_now(c->fd);
+    rc = ring__close(rt, c->fd);
     ring__closed(rt, c->fd);
     settle(rt, c, rc, false);
 }

@@ -4,7 +4,7 @@
  * A list of addresses is also its own lookup, so that one block does for both. Its memory is shared:
  * by whoever asked, who then has the list; by the pool while the lookup is under way; by operations
  * that walk the list. Whoever is the last to let go frees it, so that nobody need wait for a name
- * server that never answers; and a lookup that only the pool still holds is not begun any more.
+ * server that never answers. A lookup given up before its turn is taken back from the pool.
  *
  * All but `holders`, and what look_up writes before the job is done, is the runtime's thread's alone.
  */
@@ -21,7 +21,7 @@
 #include <string.h>
 
 struct ring_addresses {
-    struct weft__job job;
+    struct weft_job job;
     atomic_uint holders;
     struct ring_resolve *owner; /* who waits for the lookup; NULL: nobody (any more) */
     int result;                 /* of the lookup: 0 or a negative errno */
@@ -234,21 +234,19 @@ static int error_of(int eai, int saved_errno)
     }
 }
 
-static void look_up(struct weft__job *job)
+static void look_up(struct weft_job *job)
 {
     struct ring_addresses *list = weft__container(job, struct ring_addresses, job);
     struct addrinfo *found = NULL;
     int eai;
 
-    if (atomic_load(&list->holders) == 1)
-        return; /* given up before its turn came */
     errno = 0;
     eai = ring__getaddrinfo((const char *)list->own, list->service, &list->hints, &found);
     list->result = error_of(eai, errno);
     list->found = eai == 0 ? found : NULL;
 }
 
-static void looked_up(struct weft__job *job)
+static void looked_up(struct weft_job *job)
 {
     struct ring_addresses *list = weft__container(job, struct ring_addresses, job);
     struct ring_resolve *owner = list->owner;
@@ -267,7 +265,7 @@ static void looked_up(struct weft__job *job)
 }
 
 /* The runtime has ended. Who still waits has gone with it, and lets go by not being there. */
-static void runtime_ended(struct weft__job *job)
+static void runtime_ended(struct weft_job *job)
 {
     struct ring_addresses *list = weft__container(job, struct ring_addresses, job);
     bool has_owner = list->owner != NULL;
@@ -296,7 +294,7 @@ int ring__look_up(struct weft_runtime *rt, struct ring_resolve *resolve, const c
         strcpy(list->service, service);
     }
     list->owner = resolve;
-    list->job = (struct weft__job){.run = look_up, .done = looked_up, .drop = runtime_ended};
+    list->job = (struct weft_job){.run = look_up, .done = looked_up, .drop = runtime_ended};
     atomic_store(&list->holders, 2);
     rc = weft__offload(rt, &list->job, WEFT__JOB_LOOKUP);
     if (rc < 0) {
@@ -338,5 +336,7 @@ void ring_resolve_cancel(struct ring_resolve *resolve)
         return;
     resolve->pending = NULL;
     list->owner = NULL;
+    if (weft_offload_withdraw(&list->job)) /* its turn had not come: the pool lets go, too */
+        ring_addresses_destroy(list);
     ring_addresses_destroy(list);
 }

@@ -10,6 +10,7 @@
 
 #include <weft/ring.h>
 
+#include "attempt.h"
 #include "runtime_internal.h"
 
 #include <errno.h>
@@ -29,7 +30,8 @@ enum ring__traits {
     RING__MSG = 4,
     RING__ONCE = 8,
     RING__MULTI = 16,
-    RING__CHOSEN = 32
+    RING__CHOSEN = 32,
+    RING__BLOCKS = 64,
 };
 
 /* What done() gets as `flags` of a stream's operation; else 0. */
@@ -52,13 +54,12 @@ struct ring__row_info {
 };
 extern const struct ring__row_info ring__rows[RING__ROWS];
 
-/* ring_op.state */
+/* ring_op.state; the bits 4 to 64 are the engine's own. */
 enum {
     RING__CANCELLING = 1,  /* an end has been asked for: no repetition any more */
-    RING__HELD = 2,        /* queued: not yet handed to the kernel */
-    RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
-    RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
-    RING__REPEATED = 16,
+    RING__HELD = 2,        /* queued: not yet handed to the kernel, or not yet attempted */
+    RING__CONNECTING = 64, /* for ring__attempt: the connect has begun */
+    RING__OFFLOADED = 128, /* it is the pool's */
 };
 
 /* ---- preparing: fills in everything but `done` ---- */
@@ -89,7 +90,37 @@ static inline uint32_t ring__length(size_t len)
     }
 #include "operations.def"
 
+/* ---- lists through ring_op.next ---- */
+
+static inline void ring__append(struct ring_op ***tail, struct ring_op *op)
+{
+    op->next = NULL;
+    op->next_link = *tail;
+    **tail = op;
+    *tail = &op->next;
+}
+
+static inline void ring__remove(struct ring_op ***tail, struct ring_op *op)
+{
+    *op->next_link = op->next;
+    if (op->next != NULL)
+        op->next->next_link = op->next_link;
+    else
+        *tail = op->next_link;
+}
+
 /* ---- what an engine that does I/O begins with ---- */
+
+/* Faults on purpose, for tests. */
+struct ring__faults {
+    int enter;        /* so many times entering the kernel fails ... */
+    int enter_error;  /* ... with this */
+    int result;       /* so many operations complete with ... */
+    int result_error; /* ... this, undone */
+    int short_io;     /* so many transfers are cut to one byte */
+    int no_room;      /* io_uring: so many times there is no free submission entry */
+    int no_watch;     /* epoll: so many times the kernel watches no further descriptor */
+};
 
 /* A descriptor that is being closed: operations on it are refused, and `clear` is called, on the
  * base stack, when the last one in flight has been reported. */
@@ -105,15 +136,39 @@ struct ring__engine {
     struct weft__engine base;
     struct ring_op **buckets;
     unsigned bucket_mask;
+    bool ended;  /* cancel_all was called: no new operations, and nobody takes results any more */
+    bool faulty; /* faults are being injected */
     struct ring__closing *closing;
+    const volatile uint8_t
+        *alive; /* reads 0 in a child of fork, which shares the kernel's objects */
+    uint64_t enters, submitted, completed;
+
+    int wake_fd; /* an eventfd, written by wake() */
+
     struct ring_stream *starved;                /* streams that wait for a descriptor to be free */
     struct ring_stream *resting[RING__RESTING]; /* streams with nothing in flight, by descriptor */
     unsigned resting_count;
-    bool ended; /* cancel_all was called: no new operations, and nobody takes results any more */
+
+    struct ring__faults faults;
+    const struct weft_options *options; /* the runtime's */
+    struct ring__offload offload;
 };
 
-int ring__engine_init(struct ring__engine *engine, unsigned entries); /* 0 or -ENOMEM */
+/* entries: about as many operations may be in flight. 0, or a negative errno and, in `why`, perhaps a
+ * sentence. */
+int ring__engine_init(struct ring__engine *engine, unsigned entries,
+                      const struct weft_options *options, char *why, size_t why_size);
 void ring__engine_finish(struct ring__engine *engine);
+
+/* Of the class, the same for all: */
+void ring__wake(struct weft__engine *engine);
+void ring__engine_stats(const struct weft__engine *engine, struct weft_stats *stats);
+
+/* What a turn says in a child of fork: -ECHILD, with a report. */
+int ring__refuse_fork(const struct ring__engine *engine);
+
+/* The sentence for a descriptor that could not be had. */
+void ring__explain_descriptors(int error, char *why, size_t size);
 
 static inline struct ring_op **ring__bucket(const struct ring__engine *engine, int fd)
 {
@@ -159,6 +214,19 @@ static inline void ring__reported(struct ring__engine *engine, int fd)
         ring__reported_slow(engine, fd);
 }
 
+/* An operation is over. Nothing of the engine may be in use that `done` could change. */
+static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res,
+                                unsigned flags)
+{
+    int fd = op->fd;
+
+    engine->completed++;
+    ring__end(engine, op);
+    op->done(op, res, flags);
+    weft__forget_locals(weft__rt);
+    ring__reported(engine, fd);
+}
+
 /* ---- what the front ends call ---- */
 
 /* Hands a prepared operation over: 0, and `done` will be called; or a negative errno. */
@@ -189,6 +257,13 @@ static inline bool ring__ended(const struct weft_runtime *rt)
  * right before the close. */
 int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing);
 void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
+
+/* Closes a descriptor on which nothing is in flight; its result. Whoever closes what operations may
+ * have been on closes it so: the engine forgets what it knows of it. */
+int ring__close(struct weft_runtime *rt, int fd);
+
+/* The same for who closes it in another way, right after this. */
+void ring__forget(struct weft_runtime *rt, int fd);
 
 /* close(2), with its result. */
 int ring__close_now(int fd);
@@ -253,9 +328,9 @@ extern int (*ring__getaddrinfo)(const char *host, const char *service, const str
 
 /* ---- connecting to the first of several addresses that answers: see connect.c ---- */
 
-enum { RING__ATTEMPTS = 6 }; /* at a time */
+enum { RING__RACERS = 6 }; /* at a time */
 
-struct ring__attempt {
+struct ring__racer {
     struct ring_op op;
     struct ring__connect *connect;
     int fd;           /* -1: no attempt */
@@ -279,7 +354,7 @@ struct ring__connect {
     int reason; /* why its end was asked for; 0: it was not */
     int error;  /* what has failed so far; 0: nothing */
     struct ring__entry local;
-    struct ring__attempt attempts[RING__ATTEMPTS];
+    struct ring__racer racers[RING__RACERS];
 };
 
 /* Starts: the result at once (a descriptor, or a negative errno), or -EINPROGRESS: `done`, which is
@@ -300,18 +375,9 @@ extern int64_t ring__connect_delay;
 /* A stream socket of that family: a descriptor or a negative errno. */
 int ring__stream_socket(int family);
 
-/* ---- faults on purpose, for tests ---- */
+/* ---- for tests ---- */
 
-struct ring__faults {
-    int no_room;      /* so many times there is no free submission entry */
-    int enter;        /* so many times entering the kernel fails ... */
-    int enter_error;  /* ... with this */
-    int result;       /* so many operations complete with ... */
-    int result_error; /* ... this, undone */
-    int short_io;     /* so many transfers are cut to one byte */
-};
-
-/* The faults of the runtime's engine; NULL if it is another one. */
+/* The faults of the runtime's engine; NULL if it does no I/O. */
 struct ring__faults *ring__faults(struct weft_runtime *rt);
 
 /* Set-up flags that the kernel is made not to know. */

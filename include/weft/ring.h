@@ -57,7 +57,9 @@ struct ring_op {
     struct ring_op *same, **same_link;
     struct ring_op *next, **next_link;
 
-    uint64_t reserved[3];
+    /* An engine's own. */
+    struct ring_op *other, **other_link;
+    uint64_t moved;
 };
 
 #ifdef __cplusplus

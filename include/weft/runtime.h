@@ -18,7 +18,7 @@ struct weft_runtime;
  * A field of 0 or NULL means the default. All fields are public. */
 struct weft_options {
     size_t size;            /* sizeof(struct weft_options), for later growth */
-    const char *engine;     /* "uring", "null"; NULL: $WEFT_ENGINE, else the best that works here */
+    const char *engine;     /* see weft_engine_name; NULL: $WEFT_ENGINE, else "auto" */
     unsigned sq_entries;    /* submission queue entries, a power of two; default 256 */
     unsigned cq_entries;    /* completion queue entries; default 4096 */
     unsigned ring_flags;    /* WEFT_RING_* bits: leave out what the kernel offers (for tests) */
@@ -46,7 +46,8 @@ typedef int weft_main_fn(void *arg);
  * runtime goes on until nothing is queued, in flight, or set to fire.
  *
  * Returns what main returned; or, when the runtime could not start, -ENOMEM, -ENOSYS, -EPERM,
- * -EINVAL (bad options), with a sentence to `report` that names the cause; -EBUSY inside another
+ * -EMFILE, -EINVAL (bad options), with a sentence to `report` that names the cause and the way out;
+ * -EBUSY inside another
  * weft_run of this thread; -EDEADLK when nothing is runnable, in flight or set to fire, no inbox is
  * held by others, and main still waits: every parked fiber is then reported.
  *
@@ -64,8 +65,20 @@ WEFT_API int weft_stop(void);
 /* True from weft_stop() or main's end on. Runtime's thread. Since 0.1. */
 WEFT_API bool weft_stopping(void);
 
-/* The engine in use: "uring", "null"; NULL without a runtime. Since 0.1. */
+/* The engine in use; NULL without a runtime. Engines do the I/O, all with the same results:
+ *   "uring"  io_uring
+ *   "epoll"  epoll(7) and plain system calls, for where io_uring is forbidden or absent
+ *   "null"   no I/O (-ENOSYS): timers, promises, fibers and inboxes alone
+ * Which it is to be is said by weft_options.engine, or else by the environment variable WEFT_ENGINE:
+ * one name, or several, in order, separated by commas ("uring,epoll"): the first that works serves.
+ * "auto", or nothing, is the same as "uring,epoll", but says so in one line to `report`, with the
+ * cause and the way out, if it is not the first (on stderr once a process). A lack of descriptors or
+ * memory is no reason to go on to the next. Since 0.1. */
 WEFT_API const char *weft_engine_name(void);
+
+/* Why a better engine is not in use: a sentence that names the cause and the way out, valid as long
+ * as the runtime; NULL: it is the first choice, or there is no runtime. Since 0.1. */
+WEFT_API const char *weft_engine_reason(void);
 
 /* ---- Regions that must not suspend ------------------------------------------------------------ */
 
@@ -192,7 +205,10 @@ struct weft_stats {
     uint64_t switches;  /* fibers resumed and tasks run, passes under way not counted */
     uint64_t timers;    /* timers running */
     uint64_t overflows; /* times the kernel had more completions than the queue had room for */
-    uint64_t reserved[4];
+    uint64_t pool_threads; /* threads of the pool for calls that block, which is the process's */
+    uint64_t pool_running; /* calls under way there */
+    uint64_t pool_queued;  /* calls that wait for a thread */
+    uint64_t reserved[1];
 };
 
 /* Fills `stats`. Returns 0 or -EINVAL. Runtime's thread. Since 0.1. */

@@ -320,13 +320,14 @@ static void sequence_suite(void)
             faults->result_error = cases[i].first;
             cr_assert_eq(any(LIST(&good, &refuses), WEFT_FOREVER), cases[i].error);
         }
-        /* the second attempt's, after a refusal */
-        list = LIST(&refuses, &good);
-        begin_any(&flow, list, WEFT_FOREVER);
-        faults->result = 1;
-        faults->result_error = -ENOBUFS;
-        cr_assert_eq(result(&flow), -ENOBUFS);
-        ring_addresses_destroy(list);
+        if (strcmp(weft_engine_name(), "uring") == 0) { /* the others try only in their turn */
+            list = LIST(&refuses, &good);
+            begin_any(&flow, list, WEFT_FOREVER);
+            faults->result = 1; /* the second attempt's, after a refusal */
+            faults->result_error = -ENOBUFS;
+            cr_assert_eq(result(&flow), -ENOBUFS);
+            ring_addresses_destroy(list);
+        }
         faults->result = 2;
         faults->result_error = -ENETUNREACH;
         cr_assert_eq(any(LIST(&good, &good), WEFT_FOREVER), -ENETUNREACH);
@@ -444,7 +445,7 @@ static void deadline_suite(void)
     int before = open_descriptors();
     struct place good, refuses, hangs;
     struct flow flow;
-    int fd;
+    int fd, rc;
 
     ring__connect_delay = WEFT_MS(1);
     open_place(&good, ACCEPTS, false);
@@ -456,8 +457,9 @@ static void deadline_suite(void)
     cr_assert_eq(any(LIST(&hangs, &hangs), weft_now() - 1), -ETIMEDOUT);
     cr_assert_eq(any(LIST(&hangs, &hangs), 1), -ETIMEDOUT);
     cr_assert_eq(any(LIST(&hangs, &good), WEFT_NOWAIT), -ETIMEDOUT);
-    cr_assert_eq(any(LIST(&refuses, &refuses), WEFT_NOWAIT), -ECONNREFUSED);
-    fd = any(LIST(&refuses, &good), WEFT_NOWAIT); /* there and then, or not */
+    rc = any(LIST(&refuses, &refuses), WEFT_NOWAIT); /* there and then, or not */
+    cr_assert(rc == -ECONNREFUSED || rc == -ETIMEDOUT, "%d", rc);
+    fd = any(LIST(&refuses, &good), WEFT_NOWAIT);
     cr_assert(fd >= 0 || fd == -ETIMEDOUT, "%d", fd);
     if (fd >= 0)
         close(fd);
@@ -623,23 +625,23 @@ static void random_suite(void)
 enum { STUCK = 64 };
 
 struct other_work {
-    struct weft__job job;
+    struct weft_job job;
     struct stat about;
     bool done;
 };
 
-static void stat_root(struct weft__job *job)
+static void stat_root(struct weft_job *job)
 {
     if (stat("/", &weft__container(job, struct other_work, job)->about) < 0)
         abort();
 }
 
-static void stat_done(struct weft__job *job)
+static void stat_done(struct weft_job *job)
 {
     weft__container(job, struct other_work, job)->done = true;
 }
 
-static void stat_dropped(struct weft__job *job)
+static void stat_dropped(struct weft_job *job)
 {
     (void)job;
     abort();
@@ -647,7 +649,7 @@ static void stat_dropped(struct weft__job *job)
 
 static void stuck_suite(void)
 {
-    struct other_work work = {.job = {stat_root, stat_done, stat_dropped, {0}, 0, 0, 0}};
+    struct other_work work = {.job = {.run = stat_root, .done = stat_done, .drop = stat_dropped}};
     static struct flow flows[STUCK];
     struct ring_addresses *list;
     int calls;

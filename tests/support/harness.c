@@ -19,6 +19,7 @@ const struct setup setups[] = {
     {"uring, cooperative", "uring", WEFT_RING_COOP, 0, 0},
     {"uring, 4 submissions", "uring", 0, 4, 0},
     {"uring, 8 completions", "uring", 0, 4, 8},
+    {"epoll", "epoll", 0, 0, 0},
 };
 const size_t setups_count = sizeof setups / sizeof setups[0];
 

@@ -4,6 +4,8 @@
 
 #include <weft/runtime.h>
 
+#include <string.h>
+
 /* One way to set a runtime up. */
 struct setup {
     const char *name;
@@ -14,6 +16,11 @@ struct setup {
 /* Every engine, and the odd rings: plain flags, a tiny submission queue, a tiny completion queue. */
 extern const struct setup setups[];
 extern const size_t setups_count;
+
+/* The engines, each as it comes by default. */
+#define EACH_ENGINE(s)                                                   \
+    for (const struct setup *s = setups; s < setups + setups_count; s++) \
+        if (strcmp(s->name, s->engine) == 0)
 
 /* weft_run on that set-up, its reports kept for report_contains. */
 int run_on(const struct setup *setup, weft_main_fn *main, void *arg);
