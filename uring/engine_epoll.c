@@ -619,11 +619,15 @@ static void retry_stalled(struct epoll *e)
     splice_other(&stalled, &e->stalled);
     while ((op = stalled) != NULL) {
         struct slot *slot = slot_of(e, op->fd);
+        struct queue *queue = queue_of(slot, op);
 
         unlink_other(op);
         op->state &= (uint8_t)~STALLED;
         trust(e, op); /* perhaps the kernel has never been asked to watch */
-        serve(e, slot, queue_of(slot, op));
+        if (queue == &slot->any)
+            serve_any(e, slot);
+        else
+            serve(e, slot, queue);
     }
 }
 
@@ -823,7 +827,7 @@ static bool engine_quiet(struct weft__engine *engine)
 {
     struct epoll *e = self(engine);
 
-    return e->held.head == NULL && atomic_load_explicit(&e->io.woken, memory_order_relaxed) == 0 &&
+    return e->held.head == NULL &&
            (e->waiting == 0 || (!e->has_more && weft_now() - e->looked_at < LOOK_EVERY));
 }
 
@@ -843,10 +847,6 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
         verify_some(e);
 
     wait = until != WEFT_NOWAIT && e->io.completed == before && e->held.head == NULL;
-    if (wait) {
-        atomic_store(&e->io.need_wake, 1);
-        wait = atomic_load(&e->io.woken) == 0;
-    }
     /* before going to sleep: if something is ready, nothing needs to be verified yet */
     if (e->waiting > 0 && (!wait || e->young != NULL || e->old != NULL))
         rc = look(e, WEFT_NOWAIT);
@@ -856,10 +856,6 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
         if (e->io.completed == before && e->held.head == NULL)
             rc = look(e, e->stalled != NULL && e->stalled_until < until ? e->stalled_until : until);
     }
-    atomic_store_explicit(&e->io.need_wake, 0, memory_order_relaxed);
-    /* The runtime looks into its inbox after every turn. */
-    if (atomic_load_explicit(&e->io.woken, memory_order_relaxed) != 0)
-        atomic_exchange(&e->io.woken, 0);
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ETIME ? 0 : rc;
 }
 
