@@ -206,7 +206,7 @@ static struct ring__engine *engine_of_this(void)
 
 static void offload(struct kept *kept)
 {
-    kept->op.moved = 0;
+    kept->op.own.moved = 0;
     ring__begin(engine_of_this(), &kept->op);
     ring__offload(engine_of_this(), &kept->op);
 }

@@ -7,7 +7,8 @@
  *     process that shares the listener block in the moment between;
  *   - connect sets it for the call alone;
  *   - a read or write of what knows no RWF_NOWAIT (pipes and sockets before 6.4, terminals) asks
- *     poll(2) first.
+ *     poll(2) first;
+ *   - splice sets O_NONBLOCK for the call alone on an end that is no pipe.
  * errno is a scratch register here: the callers of public functions see it unchanged.
  */
 #include "attempt.h"
@@ -15,10 +16,18 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
+
+#define RING__P_PIDFD 3
 
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x00000008
@@ -165,6 +174,31 @@ static int set_nonblocking(int fd)
     return flags;
 }
 
+static int do_recvmsg(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(recvmsg(op->fd, pointer(op->addr), (int)op->how | MSG_DONTWAIT));
+}
+
+static int do_sendmsg(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(sendmsg(op->fd, pointer(op->addr), (int)op->how | MSG_DONTWAIT));
+}
+
+static int do_sendto(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(sendto(op->fd, pointer(op->addr), op->len, (int)op->how | MSG_DONTWAIT,
+                         pointer(op->off), (socklen_t)op->own.extra));
+}
+
+/* With a copy. Without one, the kernel tells only on a socket's error queue when it is over. */
+static int do_send_zc(const struct ring_op *op, bool wait)
+{
+    return do_send(op, wait);
+}
+
 static int do_accept(const struct ring_op *op, bool wait)
 {
     int rc = set_nonblocking(op->fd);
@@ -197,16 +231,38 @@ static int do_connect(const struct ring_op *op, bool wait)
     return getsockopt(op->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 ? -errno : -error;
 }
 
-static int do_sendmsg(const struct ring_op *op, bool wait)
-{
-    (void)wait;
-    return result(sendmsg(op->fd, pointer(op->addr), (int)op->how | MSG_DONTWAIT));
-}
-
 static int do_socket(const struct ring_op *op, bool wait)
 {
     (void)wait;
     return result(socket(op->fd, (int)op->off, (int)op->len));
+}
+
+static int do_socketpair(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(socketpair(op->fd, (int)op->off, (int)op->len, pointer(op->addr)));
+}
+
+static int do_pipe(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(pipe2(pointer(op->addr), (int)op->how));
+}
+
+/* A local address is a file that is made. */
+static int do_bind_fd(const struct ring_op *op, bool wait)
+{
+    const struct sockaddr *address = pointer(op->addr);
+
+    if (!wait && op->off > sizeof address->sa_family && address->sa_family == AF_UNIX)
+        return RING__WOULD_BLOCK;
+    return result(bind(op->fd, address, (socklen_t)op->off));
+}
+
+static int do_listen_fd(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(listen(op->fd, (int)op->len));
 }
 
 static int do_shutdown(const struct ring_op *op, bool wait)
@@ -250,6 +306,37 @@ static int do_openat(const struct ring_op *op, bool wait)
     return fd;
 }
 
+/* The same, with a struct open_how in the operation. */
+static int do_openat2(const struct ring_op *op, bool wait)
+{
+    const uint64_t makes = O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY);
+    struct open_how how = {op->more[0], op->more[1], op->more[2]};
+    uint64_t flags = how.flags, own = flags & (O_NONBLOCK | O_PATH) ? 0 : O_NONBLOCK;
+    int fd;
+
+    if (!wait) {
+        if (flags & makes)
+            return RING__WOULD_BLOCK;
+        how.resolve |= RESOLVE_CACHED;
+    }
+    how.flags |= own;
+    fd = result(syscall(SYS_openat2, op->fd, op->addr, &how, sizeof how));
+    if (!wait && fd < 0)
+        return RING__WOULD_BLOCK;
+    if (fd == -EAGAIN && own != 0) {
+        how.flags = flags;
+        return result(syscall(SYS_openat2, op->fd, op->addr, &how, sizeof how));
+    }
+    if (fd >= 0 && own != 0)
+        fcntl(fd, F_SETFL, (int)flags);
+    return fd;
+}
+
+static int do_open_beneath(const struct ring_op *op, bool wait)
+{
+    return do_openat2(op, wait);
+}
+
 static int do_fsync(const struct ring_op *op, bool wait)
 {
     (void)wait;
@@ -272,6 +359,232 @@ static int do_close(const struct ring_op *op, bool wait)
     return ring__close_now(op->fd);
 }
 
+static int do_sync_file_range(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(sync_file_range(op->fd, (off_t)op->off, (off_t)op->more[0], op->how));
+}
+
+static int do_fallocate(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(fallocate(op->fd, (int)op->len, (off_t)op->off, (off_t)op->addr));
+}
+
+static int do_ftruncate(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(ftruncate(op->fd, (off_t)op->off));
+}
+
+static int do_fadvise(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return -posix_fadvise(op->fd, (off_t)op->off, (off_t)op->more[0], (int)op->how);
+}
+
+static int do_madvise(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(madvise(pointer(op->addr), (size_t)op->more[0], (int)op->how));
+}
+
+static int do_unlinkat(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(unlinkat(op->fd, pointer(op->addr), (int)op->how));
+}
+
+static int do_renameat(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(renameat2(op->fd, pointer(op->addr), (int)op->len, pointer(op->off), op->how));
+}
+
+static int do_mkdirat(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(mkdirat(op->fd, pointer(op->addr), (mode_t)op->len));
+}
+
+static int do_linkat(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(linkat(op->fd, pointer(op->addr), (int)op->len, pointer(op->off), (int)op->how));
+}
+
+static int do_symlinkat(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(symlinkat(pointer(op->addr), op->fd, pointer(op->off)));
+}
+
+static int do_fgetxattr(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(fgetxattr(op->fd, pointer(op->addr), pointer(op->off), op->len));
+}
+
+static int do_fsetxattr(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(fsetxattr(op->fd, pointer(op->addr), pointer(op->off), op->len, (int)op->how));
+}
+
+static int do_getxattr(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(getxattr(pointer(op->more[0]), pointer(op->addr), pointer(op->off), op->len));
+}
+
+static int do_setxattr(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(
+        setxattr(pointer(op->more[0]), pointer(op->addr), pointer(op->off), op->len, (int)op->how));
+}
+
+/* ---- pipes ---- */
+
+/* Holds a SIGPIPE back, and drops it afterwards: io_uring raises none, as a kernel thread does it. One
+ * that was held back before, by the program, is left alone. */
+struct hush {
+    sigset_t before;
+    bool was_pending;
+};
+
+static void hush_begin(struct hush *hush)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &set, &hush->before);
+    hush->was_pending =
+        sigismember(&hush->before, SIGPIPE) && sigpending(&set) == 0 && sigismember(&set, SIGPIPE);
+}
+
+static void hush_end(const struct hush *hush, int rc)
+{
+    const struct timespec now = {0};
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    if (rc == -EPIPE && !hush->was_pending)
+        sigtimedwait(&set, NULL, &now);
+    pthread_sigmask(SIG_SETMASK, &hush->before, NULL);
+}
+
+/* An end of a splice: 1 when a disk may be in the way, 0 when not, or a negative errno. *flags: to be
+ * restored; -1: nothing is. A pipe needs no flag: SPLICE_F_NONBLOCK is for it. */
+static int ready_end(int fd, int *flags)
+{
+    struct stat about;
+
+    if (fstat(fd, &about) < 0)
+        return -errno;
+    if (S_ISFIFO(about.st_mode))
+        return 0;
+    if (S_ISREG(about.st_mode) || S_ISBLK(about.st_mode))
+        return 1;
+    *flags = set_nonblocking(fd);
+    return *flags < 0 ? *flags : 0;
+}
+
+/* Both ends. */
+static int ready_ends(const struct ring_op *op, int *in_flags, int *out_flags)
+{
+    int in, out;
+
+    if (op->how & RING__FROM_PIPE) {
+        *out_flags = set_nonblocking(op->fd);
+        return *out_flags < 0 ? *out_flags : 0;
+    }
+    in = ready_end(ring__second_fd(op), in_flags);
+    out = in < 0 ? in : ready_end(op->fd, out_flags);
+    return out < 0 ? out : in | out;
+}
+
+static void restore_end(int fd, int flags)
+{
+    if (flags >= 0 && !(flags & O_NONBLOCK))
+        fcntl(fd, F_SETFL, flags);
+}
+
+/* Neither here nor on a thread does it wait for an end of it that is not ready. */
+static int do_splice(const struct ring_op *op, bool wait)
+{
+    int in = ring__second_fd(op), in_flags = -1, out_flags = -1;
+    int rc = ready_ends(op, &in_flags, &out_flags);
+    off_t in_offset = (off_t)op->addr, out_offset = (off_t)op->off;
+    struct hush hush;
+
+    if (rc > 0 && !wait) {
+        rc = RING__WOULD_BLOCK;
+    } else if (rc >= 0) {
+        hush_begin(&hush);
+        rc = result(splice(in, in_offset == -1 ? NULL : &in_offset, op->fd,
+                           out_offset == -1 ? NULL : &out_offset, op->len,
+                           (op->how & ~RING__FROM_PIPE) | SPLICE_F_NONBLOCK));
+        hush_end(&hush, rc);
+    }
+    restore_end(op->fd, out_flags);
+    restore_end(in, in_flags);
+    return rc;
+}
+
+static int do_tee(const struct ring_op *op, bool wait)
+{
+    struct hush hush;
+    int rc;
+
+    (void)wait;
+    hush_begin(&hush);
+    rc = result(tee(ring__second_fd(op), op->fd, op->len, op->how | SPLICE_F_NONBLOCK));
+    hush_end(&hush, rc);
+    return rc;
+}
+
+/* ---- other waits ---- */
+
+static int do_epoll_ctl(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return result(epoll_ctl(op->fd, (int)op->len, (int)op->off, pointer(op->addr)));
+}
+
+/* Only a blocked thread can wait for a futex, and nothing gets it out of that again. */
+static int do_futex_wait(const struct ring_op *op, bool wait)
+{
+    (void)wait;
+    return __atomic_load_n((const uint32_t *)pointer(op->addr), __ATOMIC_SEQ_CST) != op->off
+               ? -EAGAIN
+               : -ENOTSUP;
+}
+
+static int do_futex_wake(const struct ring_op *op, bool wait)
+{
+    int what = op->fd == ring__futex_flags(true) ? FUTEX_WAKE : FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
+
+    (void)wait;
+    if (op->off == 0) /* which the old system call takes for 1 */
+        return 0;
+    return result(syscall(SYS_futex, op->addr, what, (int)op->off, NULL, NULL, 0));
+}
+
+static int do_waitid(const struct ring_op *op, bool wait)
+{
+    siginfo_t own, *info = op->off != 0 ? pointer(op->off) : &own;
+    int options = (int)op->own.extra;
+
+    (void)wait;
+    info->si_pid = 0;
+    if (waitid((idtype_t)op->len, (id_t)op->fd, info, options | WNOHANG) < 0)
+        return -errno;
+    return info->si_pid == 0 && !(options & WNOHANG) ? -EAGAIN : 0;
+}
+
 static int do_nop(const struct ring_op *op, bool wait)
 {
     (void)op;
@@ -287,6 +600,56 @@ static int (*const attempts[RING__ROWS])(const struct ring_op *op, bool wait) = 
 #include "operations.def"
 };
 
+bool ring__may_wait(const struct ring_op *op)
+{
+    const struct ring__row_info *row = &ring__rows[op->row];
+
+    return row->ready != 0 && !(row->traits & RING__MSG && op->how & MSG_DONTWAIT) &&
+           !(op->row >= RING__TWO_FDS && op->how & SPLICE_F_NONBLOCK);
+}
+
+/* A pidfd tells the end of one process. It is kept in `addr`, plus 1. */
+static int await_child(struct ring_op *op)
+{
+    int fd;
+
+    if (op->own.extra & (WSTOPPED | WCONTINUED) || (op->len != P_PID && op->len != RING__P_PIDFD))
+        return -ENOTSUP;
+    if (op->len == P_PID && op->addr == 0) {
+        fd = result(syscall(SYS_pidfd_open, op->fd, 0));
+        if (fd < 0)
+            return fd;
+        op->addr = (uint64_t)fd + 1;
+    }
+    return 0;
+}
+
+int ring__await(struct ring_op *op)
+{
+    if (op->row == RING__ROW_waitid)
+        return await_child(op);
+    if (op->row >= RING__TWO_FDS) /* each in turn: the result doesn't tell which one is not ready */
+        op->state ^= RING__SECOND;
+    return 0;
+}
+
+void ring__awaited(const struct ring_op *op, int *fd, short *events)
+{
+    *fd = op->fd;
+    *events = ring__rows[op->row].ready;
+    if (op->row >= RING__TWO_FDS) {
+        *fd = op->state & RING__SECOND ? ring__second_fd(op) : op->fd;
+        *events = op->state & RING__SECOND ? POLLIN : POLLOUT;
+    } else if (op->row == RING__ROW_waitid && op->addr != 0) {
+        *fd = (int)op->addr - 1;
+    }
+}
+
+int ring__attempts_over(const struct ring_op *op)
+{
+    return op->row == RING__ROW_waitid ? (int)op->addr - 1 : -1;
+}
+
 int ring__attempt(const struct ring_op *op, bool wait)
 {
     const struct ring__row_info *row = &ring__rows[op->row];
@@ -296,14 +659,34 @@ int ring__attempt(const struct ring_op *op, bool wait)
         return RING__WOULD_BLOCK;
     for (;;) {
         rc = attempts[op->row](op, wait);
-        if (!wait || (rc != -EINTR && rc != -EAGAIN))
+        if (!wait || op->row >= RING__ODD || (rc != -EINTR && rc != -EAGAIN))
             return rc;
         if (rc == -EAGAIN) {
-            if (row->ready == 0 || (row->traits & RING__MSG && op->how & MSG_DONTWAIT))
+            if (!ring__may_wait(op))
                 return rc;
             poll_one(op->fd, row->ready, -1);
         }
     }
+}
+
+int ring__attempt_faulty(struct ring__engine *engine, const struct ring_op *op)
+{
+    struct ring__faults *faults = &engine->faults;
+
+    if (faults->result > 0) {
+        faults->result--;
+        return faults->result_error;
+    }
+    if (faults->short_io > 0 && op->len > 1 &&
+        (op->row == RING__ROW_read || op->row == RING__ROW_write || op->row == RING__ROW_recv ||
+         op->row == RING__ROW_send)) {
+        struct ring_op piece = *op;
+
+        faults->short_io--;
+        piece.len = 1;
+        return ring__attempt(&piece, false);
+    }
+    return ring__attempt(op, false);
 }
 
 /* ---- on the pool ---- */
@@ -323,7 +706,7 @@ static struct ring_op *free_job(struct ring__job *j)
 
     j->op = NULL;
     j->engine->offload.busy--;
-    op->state &= (uint8_t)~RING__OFFLOADED;
+    op->state &= (uint16_t)~RING__OFFLOADED;
     return op;
 }
 
@@ -335,7 +718,7 @@ static void job_done(struct weft_job *job)
     struct ring_op *op = free_job(j);
 
     start_jobs(engine);
-    ring__finish(engine, op, res, 0);
+    engine->attempted(engine, op, res);
 }
 
 static void job_done_here(struct weft_task *task)
@@ -397,7 +780,7 @@ bool ring__offload_withdraw(struct ring__engine *engine, struct ring_op *op)
         }
     }
     ring__remove(&offload->queue_tail, op);
-    op->state &= (uint8_t)~RING__OFFLOADED;
+    op->state &= (uint16_t)~RING__OFFLOADED;
     return true;
 }
 

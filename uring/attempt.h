@@ -27,6 +27,21 @@ struct ring__engine;
  * wait: true: blocks until there is a result. Any thread; the op is only read. */
 int ring__attempt(const struct ring_op *op, bool wait);
 
+/* The same, not waiting, with the faults that are being injected. */
+int ring__attempt_faulty(struct ring__engine *engine, const struct ring_op *op);
+
+/* Whether an operation that found nothing waits for it, rather than reporting -EAGAIN. */
+bool ring__may_wait(const struct ring_op *op);
+
+/* Before a poll stands in for it: chooses what to poll. 0, or a negative errno that is its result. */
+int ring__await(struct ring_op *op);
+
+/* What that is. */
+void ring__awaited(const struct ring_op *op, int *fd, short *events);
+
+/* No attempt will be made any more. Returns the descriptor that attempts have made, to be closed; -1:
+ * none. */
+int ring__attempts_over(const struct ring_op *op);
 /* The events of `events` that hold now, or a negative errno. */
 int ring__poll_now(int fd, short events);
 

@@ -17,13 +17,13 @@ int ring__engine_init(struct ring__engine *engine, unsigned entries,
     uint8_t *alive;
     int rc = -ENOMEM;
 
-    while (buckets < entries && buckets < 1u << 16)
+    while (buckets < entries && buckets < 1u << 15)
         buckets *= 2;
     engine->options = options;
     engine->closing = NULL;
     engine->base.in_flight = 0;
     engine->bucket_mask = buckets - 1;
-    engine->buckets = calloc(buckets, sizeof *engine->buckets);
+    engine->buckets = calloc(buckets + 1, sizeof *engine->buckets);
     if (engine->buckets == NULL)
         return -ENOMEM;
     alive = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -117,25 +117,37 @@ static struct ring__closing *closing_of(const struct ring__engine *engine, int f
     return closing;
 }
 
-static bool is_busy(const struct ring__engine *engine, int fd)
+/* The first operation on `fd` from `op` on in its bucket. */
+static struct ring_op *first_on(struct ring_op *op, int fd)
 {
-    const struct ring_op *op = *ring__bucket(engine, fd);
-
     while (op != NULL && !ring__is_on(op, fd))
         op = op->same;
-    return op != NULL;
+    return op;
+}
+
+/* The next operation in flight on `fd` after `op`; NULL: the first. */
+static struct ring_op *next_on(const struct ring__engine *engine, int fd, struct ring_op *op)
+{
+    bool was_two = op != NULL && op->row >= RING__TWO_FDS;
+
+    op = first_on(op != NULL ? op->same : *ring__bucket(engine, fd), fd);
+    return op != NULL || was_two ? op : first_on(engine->buckets[engine->bucket_mask + 1], fd);
 }
 
 bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *op)
 {
-    return ring__rows[op->row].traits & RING__ON_FD && closing_of(engine, op->fd) != NULL;
+    int second = ring__second_fd(op);
+
+    return ring__rows[op->row].traits & RING__ON_FD &&
+           (closing_of(engine, op->fd) != NULL ||
+            (second >= 0 && closing_of(engine, second) != NULL));
 }
 
 void ring__reported_slow(struct ring__engine *engine, int fd)
 {
     struct ring__closing *closing = closing_of(engine, fd);
 
-    if (closing != NULL && closing->clear != NULL && !is_busy(engine, fd)) {
+    if (closing != NULL && closing->clear != NULL && next_on(engine, fd, NULL) == NULL) {
         void (*clear)(struct ring__closing *) = closing->clear;
 
         closing->clear = NULL;
@@ -143,10 +155,31 @@ void ring__reported_slow(struct ring__engine *engine, int fd)
     }
 }
 
+static int cancel_all_on(struct weft_runtime *rt, int fd)
+{
+    const struct ring__engine *engine = (const struct ring__engine *)(void *)rt->engine;
+    int count = 0;
+
+    for (struct ring_op *op = NULL; (op = next_on(engine, fd, op)) != NULL; count++)
+        ring__cancel(rt, op);
+    return count;
+}
+
+int ring_cancel_fd(int fd)
+{
+    struct weft_runtime *rt = weft__rt;
+
+    if (rt == NULL)
+        return -EINVAL;
+    if (rt->engine->class->submit == NULL)
+        return -ENOSYS;
+    return fd < 0 ? -EBADF : cancel_all_on(rt, fd);
+}
+
 int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing)
 {
     struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
-    int fd = closing->fd, busy = 0;
+    int fd = closing->fd;
 
     if (fd < 0)
         return -EBADF;
@@ -156,13 +189,7 @@ int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing)
     }
     if (engine->closing != NULL && closing_of(engine, fd) != NULL)
         return -EBADF;
-    for (struct ring_op *op = *ring__bucket(engine, fd); op != NULL; op = op->same) {
-        if (ring__is_on(op, fd)) {
-            ring__cancel(rt, op);
-            busy = 1;
-        }
-    }
-    if (!busy) {
+    if (cancel_all_on(rt, fd) == 0) {
         closing->fd = -1;
         return 0;
     }
@@ -171,16 +198,35 @@ int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing)
     return 1;
 }
 
+static void forget(struct weft__engine *engine, int fd)
+{
+    if (engine->class->forget != NULL)
+        engine->class->forget(engine, fd);
+}
+
 void ring__forget(struct weft_runtime *rt, int fd)
 {
-    if (rt->engine->class->forget != NULL)
-        rt->engine->class->forget(rt->engine, fd);
+    forget(rt->engine, fd);
+}
+
+static int close_of(struct weft__engine *engine, int fd)
+{
+    forget(engine, fd);
+    return ring__close_now(fd);
 }
 
 int ring__close(struct weft_runtime *rt, int fd)
 {
-    ring__forget(rt, fd);
-    return ring__close_now(fd);
+    return close_of(rt->engine, fd);
+}
+
+int ring__end_odd(struct ring__engine *engine, const struct ring_op *op)
+{
+    int own = ring__attempts_over(op);
+
+    if (own >= 0)
+        close_of(&engine->base, own);
+    return ring__second_fd(op);
 }
 
 void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing)

@@ -82,6 +82,7 @@ struct epoll {
     struct ring__engine io; /* must be first */
 
     struct queue held;                  /* to be attempted in the next turn */
+    struct queue receiving;             /* after those: they find what is sent in the same turn */
     struct ring_op *young, *old;        /* TRUSTING, through ring_op.other */
     struct ring_op *stalled;            /* the same way */
     weft_time verify_at, stalled_until; /* when `old`, `stalled` are due */
@@ -92,6 +93,7 @@ struct epoll {
     int fd;
     bool has_pwait2;
     bool has_more; /* the last look filled the array */
+    bool woken;    /* the wake-up was among this turn's events */
 
     struct slot **chunks;
     unsigned chunks_count;
@@ -165,34 +167,55 @@ static inline bool has_flag(const struct ring_op *op, unsigned flag)
     return ring__rows[op->row].traits & RING__MSG && op->how & flag;
 }
 
+static inline bool is_odd(const struct ring_op *op)
+{
+    return weft__unlikely(op->row >= RING__ODD);
+}
+
+/* The descriptor whose queue an operation stands in. */
+static inline int fd_of(const struct ring_op *op)
+{
+    short events;
+    int fd = op->fd;
+
+    if (is_odd(op))
+        ring__awaited(op, &fd, &events);
+    return fd;
+}
+
 static struct queue *queue_of(struct slot *slot, const struct ring_op *op)
 {
-    if (is_poll(op) || has_flag(op, MSG_OOB | MSG_ERRQUEUE))
+    if (is_poll(op) || is_odd(op) || has_flag(op, MSG_OOB | MSG_ERRQUEUE))
         return &slot->any;
     return ring__rows[op->row].ready & POLLOUT ? &slot->out : &slot->in;
 }
 
 static uint32_t interest_of(const struct ring_op *op)
 {
-    unsigned events = is_poll(op) ? op->how : (unsigned short)ring__rows[op->row].ready;
+    short ready = ring__rows[op->row].ready;
+    unsigned events;
+    int fd;
 
+    if (is_odd(op))
+        ring__awaited(op, &fd, &ready);
+    events = is_poll(op) ? op->how : (unsigned short)ready;
     return (events & IN ? (uint32_t)IN : 0) | (events & OUT ? (uint32_t)OUT : 0);
 }
 
 static void link_other(struct ring_op **list, struct ring_op *op)
 {
-    op->other = *list;
-    op->other_link = list;
+    op->own.other = *list;
+    op->own.other_link = list;
     if (*list != NULL)
-        (*list)->other_link = &op->other;
+        (*list)->own.other_link = &op->own.other;
     *list = op;
 }
 
 static void unlink_other(struct ring_op *op)
 {
-    *op->other_link = op->other;
-    if (op->other != NULL)
-        op->other->other_link = op->other_link;
+    *op->own.other_link = op->own.other;
+    if (op->own.other != NULL)
+        op->own.other->own.other_link = op->own.other_link;
 }
 
 /* Takes a whole list over; those on it can still be unlinked. */
@@ -200,14 +223,14 @@ static void splice_other(struct ring_op **to, struct ring_op **from)
 {
     *to = *from;
     if (*to != NULL)
-        (*to)->other_link = to;
+        (*to)->own.other_link = to;
     *from = NULL;
 }
 
 static void hold(struct epoll *e, struct ring_op *op)
 {
     op->state |= RING__HELD;
-    ring__append(&e->held.tail, op);
+    ring__append(ring__rows[op->row].ready == POLLIN ? &e->receiving.tail : &e->held.tail, op);
 }
 
 static void enqueue(struct epoll *e, struct slot *slot, struct ring_op *op)
@@ -221,7 +244,7 @@ static void dequeue(struct epoll *e, struct slot *slot, struct ring_op *op)
     ring__remove(&queue_of(slot, op)->tail, op);
     if (op->state & (TRUSTING | STALLED)) {
         unlink_other(op);
-        op->state &= (uint8_t) ~(TRUSTING | STALLED);
+        op->state &= (uint16_t) ~(TRUSTING | STALLED);
     }
     e->waiting--;
 }
@@ -330,40 +353,20 @@ static int attempt_all(struct ring_op *op)
     socklen_t size = sizeof type;
 
     do {
-        rest.addr = op->addr + op->moved;
-        rest.len = op->len - (uint32_t)op->moved;
+        rest.addr = op->addr + op->own.moved;
+        rest.len = op->len - op->own.moved;
         rc = ring__attempt(&rest, false);
         if (rc > 0)
-            op->moved += (uint64_t)rc;
-    } while (rc > 0 && op->moved < op->len &&
+            op->own.moved += (uint32_t)rc;
+    } while (rc > 0 && op->own.moved < op->len &&
              getsockopt(op->fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM);
-    return rc == -EAGAIN || op->moved == 0 ? rc : (int)op->moved;
+    return rc == -EAGAIN || op->own.moved == 0 ? rc : (int)op->own.moved;
 }
 
 static bool is_to_be_all(const struct ring_op *op)
 {
     return (op->row == RING__ROW_recv || op->row == RING__ROW_send) &&
            !has_flag(op, MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
-}
-
-static int attempt_faulty(struct epoll *e, struct ring_op *op)
-{
-    struct ring__faults *faults = &e->io.faults;
-
-    if (faults->result > 0) {
-        faults->result--;
-        return faults->result_error;
-    }
-    if (faults->short_io > 0 && op->len > 1 &&
-        (op->row == RING__ROW_read || op->row == RING__ROW_write || op->row == RING__ROW_recv ||
-         op->row == RING__ROW_send)) {
-        struct ring_op piece = *op;
-
-        faults->short_io--;
-        piece.len = 1;
-        return ring__attempt(&piece, false);
-    }
-    return ring__attempt(op, false);
 }
 
 /* What an attempt came to; -EAGAIN: it has to wait for its descriptor. */
@@ -374,7 +377,7 @@ static int attempt(struct epoll *e, struct ring_op *op)
     if (weft__unlikely(op->state & GONE))
         return -ECANCELED;
     if (weft__unlikely(e->io.faulty))
-        rc = attempt_faulty(e, op);
+        rc = ring__attempt_faulty(&e->io, op);
     else if (weft__unlikely(has_flag(op, MSG_WAITALL)) && is_to_be_all(op))
         rc = attempt_all(op);
     else
@@ -412,7 +415,7 @@ static void note_drained(struct slot *slot, const struct ring_op *op, int res)
 
 static bool may_wait(const struct ring_op *op)
 {
-    return is_poll(op) || (ring__rows[op->row].ready != 0 && !has_flag(op, MSG_DONTWAIT));
+    return is_poll(op) || ring__may_wait(op);
 }
 
 /* A descriptor has been made, so its number was free: what stands here of it is of another file. */
@@ -422,6 +425,18 @@ static void note_new(struct epoll *e, int fd)
 
     if (slot != NULL)
         evict_slot(e, slot, true);
+}
+
+static void note_made(struct epoll *e, const struct ring_op *op, int res)
+{
+    const int *pair = (const int *)(uintptr_t)op->addr;
+
+    if (ring__rows[op->row].traits & RING__MAKES_PAIR) {
+        note_new(e, pair[0]);
+        note_new(e, pair[1]);
+    } else {
+        note_new(e, res);
+    }
 }
 
 /* After an attempt that need not, or must not, wait. The operation is in no queue. */
@@ -439,27 +454,27 @@ static void settle(struct epoll *e, struct ring_op *op, int res)
     }
     if (res == RING__WOULD_BLOCK || res == -EINTR || (res == -EAGAIN && may_wait(op)))
         res = -ECANCELED;
-    if (res == -ECANCELED && op->moved > 0)
-        res = (int)op->moved;
-    if (ring__rows[op->row].traits & RING__MAKES_FD && res >= 0)
-        note_new(e, res);
+    if (res == -ECANCELED && ring__rows[op->row].traits & RING__MSG && op->own.moved > 0)
+        res = (int)op->own.moved;
+    if (ring__rows[op->row].traits & (RING__MAKES_FD | RING__MAKES_PAIR) && res >= 0)
+        note_made(e, op, res);
     ring__finish(&e->io, op, res, 0);
 }
 
 /* An attempt found nothing: into the descriptor's queue, with the kernel watching. */
 static void wait_for(struct epoll *e, struct ring_op *op)
 {
+    int rc = ring__await(op), fd = fd_of(op);
     uint32_t wanted = interest_of(op);
     struct slot *slot;
-    int rc = 0;
 
-    if (slot_of(e, op->fd) == NULL) /* it was no descriptor when the operation was submitted */
-        rc = make_slot(e, op->fd);
+    if (rc == 0 && slot_of(e, fd) == NULL) /* it was no descriptor at submission, or is another */
+        rc = make_slot(e, fd);
     if (rc < 0) {
         ring__finish(&e->io, op, rc, 0);
         return;
     }
-    slot = slot_of(e, op->fd);
+    slot = slot_of(e, fd);
     slot->unwanted &=
         (uint8_t) ~((wanted & IN ? UNWANTED_IN : 0) | (wanted & OUT ? UNWANTED_OUT : 0));
     if (slot->registered && (slot->interest & wanted) == wanted) {
@@ -467,7 +482,7 @@ static void wait_for(struct epoll *e, struct ring_op *op)
         trust(e, op);
         return;
     }
-    rc = watch(e, slot, op->fd, wanted);
+    rc = watch(e, slot, fd, wanted);
     if (rc == 0) {
         if (receives(op))
             slot->is_stream = is_stream(op->fd);
@@ -513,9 +528,12 @@ static void serve_any(struct epoll *e, struct slot *slot)
         struct ring_op *op = slot->any.head;
         int res = attempt(e, op);
 
-        if (res == -EAGAIN && may_wait(op)) { /* to the end of the queue */
+        if (res == -EAGAIN && may_wait(op) && !is_odd(op)) { /* to the end of the queue */
             ring__remove(&slot->any.tail, op);
             ring__append(&slot->any.tail, op);
+        } else if (res == -EAGAIN && may_wait(op)) { /* perhaps for another descriptor */
+            dequeue(e, slot, op);
+            wait_for(e, op);
         } else {
             dequeue(e, slot, op);
             settle(e, op, res);
@@ -537,10 +555,10 @@ static void leave(struct epoll *e, int fd)
 
 /* The first of those to be attempted. It stands in line behind those that wait for the same; if it is
  * not to wait at all, they go first, as far as they can. */
-static void begin(struct epoll *e)
+static void begin(struct epoll *e, struct queue *from)
 {
-    struct ring_op *op = e->held.head;
-    struct slot *slot = ring__rows[op->row].ready != 0 ? slot_of(e, op->fd) : NULL;
+    struct ring_op *op = from->head;
+    struct slot *slot = ring__rows[op->row].ready != 0 && !is_odd(op) ? slot_of(e, op->fd) : NULL;
     struct queue *line = slot != NULL ? queue_of(slot, op) : NULL;
     bool patient = !(op->state & RING__CANCELLING) && !has_flag(op, MSG_DONTWAIT);
     int res;
@@ -549,8 +567,8 @@ static void begin(struct epoll *e)
         line = NULL;
     if (line != NULL && !patient)
         serve(e, slot, line);
-    ring__remove(&e->held.tail, op);
-    op->state &= (uint8_t)~RING__HELD;
+    ring__remove(&from->tail, op);
+    op->state &= (uint16_t)~RING__HELD;
     if (op->row == RING__ROW_close)
         leave(e, op->fd);
     if (line != NULL &&
@@ -568,17 +586,28 @@ static void begin(struct epoll *e)
 }
 
 /* Those that are held now, but not what is added meanwhile. */
-static void begin_all(struct epoll *e)
+static void begin_those(struct epoll *e, struct queue *held)
 {
     struct ring_op *op = NULL, *last;
 
-    if (e->held.head == NULL)
+    if (held->head == NULL)
         return;
-    last = weft__container(e->held.tail, struct ring_op, next);
+    last = weft__container(held->tail, struct ring_op, next);
     while (op != last) {
-        op = e->held.head;
-        begin(e);
+        op = held->head;
+        begin(e, held);
     }
+}
+
+static void begin_all(struct epoll *e)
+{
+    begin_those(e, &e->held);
+    begin_those(e, &e->receiving);
+}
+
+static bool has_held(const struct epoll *e)
+{
+    return e->held.head != NULL || e->receiving.head != NULL;
 }
 
 /* ---- operations that don't wait for an event ---- */
@@ -590,11 +619,13 @@ static void verify(struct epoll *e, struct ring_op **list)
 
     splice_other(&trusting, list);
     while ((op = trusting) != NULL) {
-        struct slot *slot = slot_of(e, op->fd);
-        int rc = watch(e, slot, op->fd, interest_of(op));
+        int fd = fd_of(op), rc;
+        struct slot *slot = slot_of(e, fd);
+
+        rc = watch(e, slot, fd, interest_of(op));
 
         unlink_other(op);
-        op->state &= (uint8_t)~TRUSTING;
+        op->state &= (uint16_t)~TRUSTING;
         if (rc == -ENOMEM || rc == -ENOSPC) {
             stall(e, op);
         } else if (rc < 0) {
@@ -618,12 +649,16 @@ static void retry_stalled(struct epoll *e)
 
     splice_other(&stalled, &e->stalled);
     while ((op = stalled) != NULL) {
-        struct slot *slot = slot_of(e, op->fd);
+        struct slot *slot = slot_of(e, fd_of(op));
+        struct queue *queue = queue_of(slot, op);
 
         unlink_other(op);
-        op->state &= (uint8_t)~STALLED;
+        op->state &= (uint16_t)~STALLED;
         trust(e, op); /* perhaps the kernel has never been asked to watch */
-        serve(e, slot, queue_of(slot, op));
+        if (queue == &slot->any)
+            serve_any(e, slot);
+        else
+            serve(e, slot, queue);
     }
 }
 
@@ -655,7 +690,7 @@ static void rebuild(struct epoll *e)
         for (unsigned j = 0; e->chunks[i] != NULL && j < CHUNK; j++)
             if (e->chunks[i][j].registered)
                 forget_slot(e, &e->chunks[i][j]);
-    for (unsigned i = 0; i <= e->io.bucket_mask; i++)
+    for (unsigned i = 0; i <= e->io.bucket_mask + 1; i++)
         for (struct ring_op *op = e->io.buckets[i]; op != NULL; op = op->same)
             if (!(op->state & (RING__HELD | RING__OFFLOADED | TRUSTING | STALLED)))
                 trust(e, op);
@@ -688,8 +723,10 @@ static void take_event(struct epoll *e, const struct epoll_event *event)
     int fd = (int)(uint32_t)event->data.u64;
     struct slot *slot;
 
-    if (event->data.u64 == WAKE)
+    if (event->data.u64 == WAKE) {
+        e->woken = true;
         return;
+    }
     slot = slot_of(e, fd);
     if (!slot->registered || event->data.u64 >> 32 != slot->generation) {
         /* if it has changed since the kernel was asked, the event is merely late */
@@ -776,7 +813,8 @@ static int engine_submit(struct weft__engine *engine, struct ring_op *op)
         fcntl(op->fd, F_GETFD) >= 0 && make_slot(e, op->fd) < 0)
         return -ENOMEM;
     ring__begin(&e->io, op);
-    op->moved = 0;
+    if (ring__rows[op->row].traits & RING__MSG)
+        op->own.moved = 0;
     e->io.submitted++;
     hold(e, op);
     return 0;
@@ -792,7 +830,7 @@ static void engine_cancel(struct weft__engine *engine, struct ring_op *op)
     if (op->state & RING__HELD)
         return; /* it is attempted all the same, once */
     if (!(op->state & RING__OFFLOADED))
-        dequeue(e, slot_of(e, op->fd), op);
+        dequeue(e, slot_of(e, fd_of(op)), op);
     else if (!ring__offload_withdraw(&e->io, op))
         return;
     hold(e, op);
@@ -803,7 +841,7 @@ static void engine_cancel_all(struct weft__engine *engine)
     struct epoll *e = self(engine);
 
     e->io.ended = true;
-    for (unsigned i = 0; i <= e->io.bucket_mask; i++)
+    for (unsigned i = 0; i <= e->io.bucket_mask + 1; i++)
         for (struct ring_op *op = e->io.buckets[i]; op != NULL; op = op->same)
             engine_cancel(engine, op);
 }
@@ -819,11 +857,22 @@ static void engine_forget(struct weft__engine *engine, int fd)
     }
 }
 
+/* The pool has made an attempt. Only a splice waits for its descriptors after one. */
+static void engine_attempted(struct ring__engine *engine, struct ring_op *op, int res)
+{
+    struct epoll *e = self(&engine->base);
+
+    if (res == -EAGAIN && is_odd(op) && may_wait(op) && !(op->state & RING__CANCELLING))
+        wait_for(e, op);
+    else
+        settle(e, op, res);
+}
+
 static bool engine_quiet(struct weft__engine *engine)
 {
     struct epoll *e = self(engine);
 
-    return e->held.head == NULL &&
+    return !has_held(e) &&
            (e->waiting == 0 || (!e->has_more && weft_now() - e->looked_at < LOOK_EVERY));
 }
 
@@ -836,20 +885,21 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
 
     if (weft__unlikely(!*e->io.alive))
         return ring__refuse_fork(&e->io);
+    e->woken = false;
     begin_all(e);
     if (e->stalled != NULL && weft_now() >= e->stalled_until)
         retry_stalled(e);
     if ((e->young != NULL || e->old != NULL) && weft_now() >= e->verify_at)
         verify_some(e);
 
-    wait = until != WEFT_NOWAIT && e->io.completed == before && e->held.head == NULL;
+    wait = until != WEFT_NOWAIT && e->io.completed == before && !has_held(e);
     /* before going to sleep: if something is ready, nothing needs to be verified yet */
     if (e->waiting > 0 && (!wait || e->young != NULL || e->old != NULL))
         rc = look(e, WEFT_NOWAIT);
-    if (wait && rc == 0 && e->io.completed == before) {
+    if (wait && rc == 0 && !e->woken && e->io.completed == before) {
         verify(e, &e->old);
         verify(e, &e->young);
-        if (e->io.completed == before && e->held.head == NULL)
+        if (e->io.completed == before && !has_held(e))
             rc = look(e, e->stalled != NULL && e->stalled_until < until ? e->stalled_until : until);
     }
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ETIME ? 0 : rc;
@@ -880,9 +930,11 @@ static int engine_create(struct weft__engine **engine, const struct weft_options
     e->io.base.class = &weft__engine_epoll;
     e->has_pwait2 = true;
     init_queue(&e->held);
+    init_queue(&e->receiving);
     rc = ring__engine_init(&e->io, ENTRIES, options, why, why_size);
     if (rc < 0)
         goto no_engine;
+    e->io.attempted = engine_attempted;
     e->fd = epoll_create1(EPOLL_CLOEXEC);
     rc = e->fd < 0 ? -errno : watch_wakes(e, e->fd);
     if (rc < 0) {

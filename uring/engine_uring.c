@@ -2,8 +2,9 @@
  *
  * One io_uring_enter a turn hands over what was queued, runs the kernel's deferred work, and, only
  * if there is nothing else to do, waits. Invariants:
- *   - An operation is in one place: a list, the submission queue, or the kernel. On a list are those
- *     that receive, until the engine is about to enter the kernel, and those without room.
+ *   - An operation is in one place: a list, the submission queue, or the kernel; or, as long as
+ *     plain system calls do it, the plain list, the pool, or in a poll in the kernel. On a list are
+ *     those that receive, until the engine is about to enter the kernel, and those without room.
  *     What is in flight is counted by operation, never inferred from what entering returns: a call
  *     may submit part of the queue, or all of it and still fail.
  *   - The queues are FIFO, but that what receives goes to the kernel after all else: so a receive
@@ -37,6 +38,24 @@
 #ifndef IORING_ENTER_REGISTERED_RING
 #define IORING_ENTER_REGISTERED_RING (1U << 4)
 #endif
+#ifndef IORING_CQE_F_NOTIF
+#define IORING_CQE_F_NOTIF (1U << 3)
+#endif
+/* These are enumerators where they are known. */
+#define IORING_OP_FSETXATTR  41
+#define IORING_OP_SETXATTR   42
+#define IORING_OP_FGETXATTR  43
+#define IORING_OP_GETXATTR   44
+#define IORING_OP_SOCKET     45
+#define IORING_OP_SEND_ZC    47
+#define IORING_OP_WAITID     50
+#define IORING_OP_FUTEX_WAIT 51
+#define IORING_OP_FUTEX_WAKE 52
+#define IORING_OP_FTRUNCATE  55
+#define IORING_OP_BIND       56
+#define IORING_OP_LISTEN     57
+
+#define ERESTARTSYS 512 /* the kernel's own; there are some more behind it */
 
 #define SQ_ENTRIES   256u
 #define CQ_ENTRIES   4096u
@@ -51,6 +70,7 @@ enum {
     RING__REPEATED = 16,
     RING__FAULTED = 32, /* what the kernel sees is a no-op; see struct ring__faults */
     RING__LOST = 64,    /* the kernel did not find it when its end was asked for, see ask_again */
+    RING__SENT = 512,   /* zero copy: all but the end, for which nothing can be done */
 };
 
 /* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
@@ -70,6 +90,7 @@ struct uring {
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
+    uint8_t opcodes[RING__ROWS];
 
     const struct io_uring_cqe *cqes;
     unsigned cq_mask;
@@ -83,6 +104,7 @@ struct uring {
     struct ring_op *pending, **pending_tail;
     struct ring_op *receiving, **receiving_tail;
     struct ring_op *cancels, **cancels_tail;
+    struct ring_op *plain, **plain_tail; /* to be attempted by plain system calls */
     /* and of those that the kernel did not find: to be asked for again at `ask_at` */
     struct ring_op *lost, **lost_tail;
     weft_time ask_at;
@@ -93,6 +115,11 @@ struct uring {
     uint16_t buffer_groups; /* numbers given out */
     struct io_uring ring;
 };
+
+/* uring.opcodes: what the kernel does not know, or what is not done by an entry's five usual fields,
+ * is marked. */
+enum { OPCODE_MARK = 0x80, OPCODE_NONE = 0xff };
+#define IORING_OP_NONE OPCODE_NONE
 
 static const uint8_t opcodes[RING__ROWS] = {
 #define OPERATION(name, opcode, ...) [RING__ROW_##name] = IORING_OP_##opcode,
@@ -149,6 +176,52 @@ static inline uint32_t poll_mask(uint32_t events)
     return events;
 }
 
+/* What a stream's operation needs beside the table's fields. */
+static void fill_stream(const struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    if (op->row == RING__ROW_poll_multi)
+        sqe->len = IORING_POLL_ADD_MULTI;
+    else if (op->row == RING__ROW_accept_multi)
+        sqe->ioprio = IORING_ACCEPT_MULTISHOT;
+    else if (op->row == RING__ROW_recv_multi)
+        sqe->ioprio = IORING_RECV_MULTISHOT;
+    if (ring__rows[op->row].traits & RING__CHOSEN) {
+        sqe->flags |= IOSQE_BUFFER_SELECT;
+        sqe->buf_group = (uint16_t)op->how;
+        sqe->msg_flags = 0;
+    }
+}
+
+/* What few operations need. */
+static void fill_rest(const struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    uint16_t traits = ring__rows[op->row].traits;
+
+    sqe->opcode &= (uint8_t)~OPCODE_MARK;
+    if (traits & (RING__MULTI | RING__CHOSEN)) {
+        fill_stream(op, sqe);
+    } else if (traits & RING__WIDE) {
+        sqe->addr3 = op->more[0];
+        sqe->file_index = op->own.extra;
+    }
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
+        sqe->poll32_events = poll_mask(op->how);
+    if (op->row == RING__ROW_sendto) /* 16 bits there */
+        sqe->file_index <<= 16;
+#endif
+}
+
+/* The poll that stands in for an operation until its descriptor is ready. */
+static void fill_poll(struct uring *u, const struct ring_op *op)
+{
+    short events;
+    int fd;
+
+    ring__awaited(op, &fd, &events);
+    fill_sqe(u, IORING_OP_POLL_ADD, fd, 0, 0, 0, poll_mask((uint16_t)events), (uintptr_t)op);
+}
+
 static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
 {
     if (u->io.faults.result > 0) {
@@ -165,41 +238,19 @@ static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe
     }
 }
 
-/* What a stream's operation needs beside the table's fields. */
-static void fill_stream(struct ring_op *op, struct io_uring_sqe *sqe)
-{
-    const uint8_t traits = ring__rows[op->row].traits;
-
-    if (op->row == RING__ROW_poll_multi)
-        sqe->len = IORING_POLL_ADD_MULTI;
-    else if (op->row == RING__ROW_accept_multi)
-        sqe->ioprio = IORING_ACCEPT_MULTISHOT;
-    else if (op->row == RING__ROW_recv_multi)
-        sqe->ioprio = IORING_RECV_MULTISHOT;
-    if (traits & RING__CHOSEN) {
-        sqe->flags |= IOSQE_BUFFER_SELECT;
-        sqe->buf_group = (uint16_t)op->how;
-        sqe->msg_flags = 0;
-    }
-}
-
 static inline void fill(struct uring *u, struct ring_op *op)
 {
+    uint8_t opcode = u->opcodes[op->row];
     struct io_uring_sqe *sqe;
 
     u->io.submitted++;
     if (weft__unlikely(op->state & RING__POLLING)) {
-        fill_sqe(u, IORING_OP_POLL_ADD, op->fd, 0, 0, 0,
-                 poll_mask((uint16_t)ring__rows[op->row].ready), (uintptr_t)op);
+        fill_poll(u, op);
         return;
     }
-    sqe = fill_sqe(u, opcodes[op->row], op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
-    if (weft__unlikely(op->row >= RING__ROW_accept_multi))
-        fill_stream(op, sqe);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
-        sqe->poll32_events = poll_mask(op->how);
-#endif
+    sqe = fill_sqe(u, opcode, op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
+    if (weft__unlikely(opcode & OPCODE_MARK))
+        fill_rest(op, sqe);
     if (weft__unlikely(u->io.faulty))
         fill_faulty(u, op, sqe);
 }
@@ -207,7 +258,7 @@ static inline void fill(struct uring *u, struct ring_op *op)
 /* By the operation's address: it is handed over in time, so that it names no later operation. */
 static void fill_cancel(struct uring *u, const struct ring_op *op)
 {
-    uint64_t bucket = (unsigned)op->fd & u->io.bucket_mask;
+    uint64_t bucket = (uint64_t)(ring__bucket_of(&u->io, op) - u->io.buckets);
 
     fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0,
              bucket << BUCKET_SHIFT | ((uintptr_t)op & ADDRESS_BITS) | TAG_CANCEL)
@@ -220,7 +271,7 @@ static void feed_list(struct uring *u, struct ring_op **list, struct ring_op ***
     struct ring_op *op = *list;
 
     while (op != NULL && has_room(u)) {
-        op->state &= (uint8_t)~RING__HELD;
+        op->state &= (uint16_t)~RING__HELD;
         fill(u, op);
         if (weft__unlikely(op->state & RING__CANCELLING)) {
             struct ring_op *next = op->next;
@@ -258,7 +309,7 @@ static __attribute__((noinline)) void feed_all(struct uring *u)
         struct ring_op *op = u->cancels;
 
         ring__remove(&u->cancels_tail, op);
-        op->state &= (uint8_t)~RING__CANCEL_HELD;
+        op->state &= (uint16_t)~RING__CANCEL_HELD;
         fill_cancel(u, op);
     }
 }
@@ -351,9 +402,29 @@ static inline int enter_and_wait(struct uring *u, unsigned to_submit, weft_time 
 
 /* ---- completions ---- */
 
+/* Whether plain system calls do it: there is no opcode, an entry's length is too short, or they are
+ * quicker. */
+static inline bool is_plain(const struct uring *u, const struct ring_op *op)
+{
+    uint8_t opcode = u->opcodes[op->row];
+
+    return weft__unlikely(opcode & OPCODE_MARK) &&
+           (opcode == OPCODE_NONE ||
+            (ring__rows[op->row].traits & RING__LONG && op->more[0] > UINT32_MAX) ||
+            (op->row == RING__ROW_splice && op->how & RING__FROM_PIPE));
+}
+
+static void queue_plain(struct uring *u, struct ring_op *op)
+{
+    op->state |= RING__HELD;
+    ring__append(&u->plain_tail, op);
+}
+
 static void queue(struct uring *u, struct ring_op *op)
 {
-    if (u->pending == NULL && has_room(u)) {
+    if (is_plain(u, op) && !(op->state & RING__POLLING))
+        queue_plain(u, op);
+    else if (u->pending == NULL && has_room(u)) {
         fill(u, op);
     } else {
         op->state |= RING__HELD;
@@ -363,32 +434,68 @@ static void queue(struct uring *u, struct ring_op *op)
 
 static void uring_cancel(struct weft__engine *engine, struct ring_op *op);
 
-/* An attempt that came to nothing is repeated: a signal cut it short (EINTR, from a kernel worker), or
- * it found nothing on a descriptor with O_NONBLOCK, where the kernel doesn't wait by itself (EAGAIN):
- * then it waits until the descriptor is ready. If somebody wants the operation to end, that is its end. */
-static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
+/* Zero copy where it cannot be had: of this kernel, of this socket, or of the memory that may be
+ * locked. */
+static bool is_copied_instead(struct ring_op *op, int res)
 {
-    const struct ring__row_info *row = &ring__rows[op->row];
+    if (op->row != RING__ROW_send_zc ||
+        (res != -EOPNOTSUPP && res != -EINVAL && res != -ENOMEM && res != -ENOBUFS))
+        return false;
+    op->row = RING__ROW_send;
+    return true;
+}
+
+/* Makes a new attempt, or the first one of the same thing by other means. A request for its end that
+ * has met the last one comes after it: what the operation can do at once it does. */
+static void attempt_again(struct uring *u, struct ring_op *op)
+{
     bool cancelling = op->state & RING__CANCELLING;
 
-    if (op->state & RING__POLLING && *res >= 0) {
-        op->state = RING__REPEATED;
-        queue(u, op);
-        if (cancelling) /* the request met the poll; what the operation can do at once it does */
-            uring_cancel(&u->io.base, op);
+    op->state = RING__REPEATED | (op->state & (RING__SECOND | RING__CONNECTING));
+    queue(u, op);
+    if (cancelling)
+        uring_cancel(&u->io.base, op);
+}
+
+/* A kernel before 6.2 sends to no address. If that is what EINVAL means, plain system calls do. */
+static int send_plainly(struct uring *u, const struct ring_op *op)
+{
+    int res = ring__attempt(op, false);
+
+    if (res != -EINVAL)
+        u->opcodes[op->row] = OPCODE_NONE;
+    return res;
+}
+
+/* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
+ * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
+ * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
+static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
+{
+    int rc;
+
+    if ((op->state & RING__POLLING && *res >= 0) || is_copied_instead(op, *res)) {
+        attempt_again(u, op);
         return true;
     }
-    if (*res == -EAGAIN && row->ready != 0) {
-        if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
-            (row->traits & RING__ONCE && op->state & RING__REPEATED && !cancelling))
-            return false;
-        if (!cancelling)
-            op->state |= RING__POLLING;
-    } else if (*res != -EINTR) {
-        return false;
-    }
-    if (cancelling) {
+    if (weft__unlikely(*res == -EINVAL && op->row == RING__ROW_sendto && !is_plain(u, op)))
+        *res = send_plainly(u, op);
+    if (op->state & RING__CANCELLING && (*res == -EINTR || (*res == -EAGAIN && ring__may_wait(op))))
         *res = -ECANCELED;
+    if (*res >= 0 || op->state & RING__CANCELLING)
+        return false;
+    if (*res == -EINPROGRESS && is_plain(u, op)) {
+        op->state |= RING__POLLING | RING__CONNECTING;
+    } else if (*res == -EAGAIN && ring__may_wait(op)) {
+        if (ring__rows[op->row].traits & RING__ONCE && op->state & RING__REPEATED)
+            return false;
+        rc = ring__await(op);
+        if (rc < 0) {
+            *res = rc;
+            return false;
+        }
+        op->state |= RING__POLLING;
+    } else if (*res != -EINTR) {
         return false;
     }
     op->state |= RING__REPEATED;
@@ -396,39 +503,109 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
     return true;
 }
 
-/* One of many results. */
-static __attribute__((noinline)) void complete_more(struct uring *u, struct ring_op *op, int res,
+/* A completion that is not the only one of its operation. A stream has many, with a result each. Zero
+ * copy has two: its result, and, if that says so, word later that the kernel has let go of the bytes,
+ * which is its end. True if there are more to come. */
+static __attribute__((noinline)) bool complete_part(struct uring *u, struct ring_op *op, int *res,
                                                     unsigned flags)
 {
-    u->io.completed++;
-    op->done(op, res, flags);
-    weft__forget_locals(weft__rt);
+    if (op->row == RING__ROW_send_zc) {
+        if (flags & IORING_CQE_F_MORE) {
+            op->own.moved = (uint32_t)*res;
+            op->state |= RING__SENT;
+            return true;
+        }
+        op->state &= (uint16_t)~RING__SENT;
+        *res = (int)op->own.moved;
+    } else if (flags & IORING_CQE_F_MORE) {
+        u->io.completed++;
+        op->done(op, *res, flags);
+        weft__forget_locals(weft__rt);
+        return true;
+    }
+    return false;
 }
 
 static inline void complete(struct uring *u, struct ring_op *op, int res, unsigned flags)
 {
-    if (weft__unlikely(flags & IORING_CQE_F_MORE)) {
-        complete_more(u, op, res, flags);
+    if (weft__unlikely(flags & (IORING_CQE_F_MORE | IORING_CQE_F_NOTIF)) &&
+        complete_part(u, op, &res, flags))
         return;
-    }
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
-            op->state &= (uint8_t)~RING__FAULTED;
+            op->state &= (uint16_t)~RING__FAULTED;
             res = u->io.faults.result_error;
         }
         if (op->state & RING__CANCEL_HELD) {
             ring__remove(&u->cancels_tail, op);
-            op->state &= (uint8_t)~RING__CANCEL_HELD;
+            op->state &= (uint16_t)~RING__CANCEL_HELD;
         } else if (op->state & RING__LOST) {
             ring__remove(&u->lost_tail, op);
-            op->state &= (uint8_t)~RING__LOST;
+            op->state &= (uint16_t)~RING__LOST;
         }
     }
+    if (weft__unlikely(res <= -ERESTARTSYS)) /* what splice, for one, has for a signal */
+        res = -EINTR;
     if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
     ring__finish(&u->io, op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
+}
+
+/* Goes on with what an attempt by plain system calls has come to; true if that is the result. */
+static bool go_on_plainly(struct uring *u, struct ring_op *op, int res)
+{
+    size_t before = u->io.completed;
+
+    if (res == RING__WOULD_BLOCK && !(op->state & RING__CANCELLING)) {
+        ring__offload(&u->io, op);
+        return false;
+    }
+    if (op->state & RING__CANCELLING && (res == RING__WOULD_BLOCK || res == -EINPROGRESS))
+        res = -ECANCELED;
+    complete(u, op, res, 0);
+    return u->io.completed != before;
+}
+
+static void uring_attempted(struct ring__engine *engine, struct ring_op *op, int res)
+{
+    go_on_plainly(self(&engine->base), op, res);
+}
+
+/* Attempts what is on the plain list now. */
+static unsigned attempt_list(struct uring *u, struct ring_op *op)
+{
+    struct ring_op *next;
+    unsigned reported = 0;
+    int res;
+
+    for (; op != NULL; op = next) {
+        next = op->next;
+        op->state &= (uint16_t)~RING__HELD;
+        res = weft__unlikely(u->io.faulty) ? ring__attempt_faulty(&u->io, op)
+                                           : ring__attempt(op, false);
+        reported += go_on_plainly(u, op, res);
+    }
+    return reported;
+}
+
+/* Those that receive last, as elsewhere. */
+static unsigned attempt_plain(struct uring *u)
+{
+    struct ring_op *next, *op = u->plain;
+    struct ring_op *receiving = NULL, **receiving_tail = &receiving;
+    struct ring_op *others = NULL, **others_tail = &others;
+    unsigned reported;
+
+    u->plain = NULL;
+    u->plain_tail = &u->plain;
+    for (; op != NULL; op = next) {
+        next = op->next;
+        ring__append(ring__rows[op->row].ready == POLLIN ? &receiving_tail : &others_tail, op);
+    }
+    reported = attempt_list(u, others);
+    return reported + attempt_list(u, receiving);
 }
 
 /* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
@@ -441,8 +618,8 @@ static void ask_again(struct uring *u, uint64_t user_data)
 
     while (op != NULL && ((uintptr_t)op ^ user_data) & ADDRESS_BITS)
         op = op->same;
-    if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD |
-                                    RING__LOST)) != RING__CANCELLING)
+    if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD | RING__LOST |
+                                    RING__SENT | RING__OFFLOADED)) != RING__CANCELLING)
         return;
     if (u->lost == NULL)
         u->ask_at = weft_after(RETRY_WAIT);
@@ -472,7 +649,7 @@ static void complete_internal(struct uring *u, uint64_t user_data, int res)
 {
     if ((user_data & TAG_MASK) == TAG_WAKE)
         u->armed = false;
-    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask)
+    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
         ask_again(u, user_data);
 }
 
@@ -529,6 +706,10 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
     if (weft__unlikely(u->io.closing != NULL) && ring__is_closing(&u->io, op))
         return -EBADF;
     ring__begin(&u->io, op);
+    if (weft__unlikely(is_plain(u, op))) {
+        queue_plain(u, op);
+        return 0;
+    }
     if (ring__rows[op->row].ready == POLLIN) {
         op->state = RING__HELD; /* until all that sends is queued */
         ring__append(&u->receiving_tail, op);
@@ -552,6 +733,11 @@ static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
     if (!*u->io.alive || op->state & RING__CANCELLING)
         return;
     op->state |= RING__CANCELLING;
+    if (op->state & RING__OFFLOADED) {
+        if (ring__offload_withdraw(&u->io, op))
+            queue_plain(u, op);
+        return;
+    }
     if (op->state & RING__HELD)
         return; /* follows when the operation is handed over: what it can do at once it does */
     if (u->cancels == NULL && has_room(u)) {
@@ -567,7 +753,7 @@ static void uring_cancel_all(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     u->io.ended = true;
-    for (unsigned i = 0; i <= u->io.bucket_mask; i++)
+    for (unsigned i = 0; i <= u->io.bucket_mask + 1; i++)
         for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same)
             uring_cancel(engine, op);
 }
@@ -578,7 +764,7 @@ static bool uring_quiet(struct weft__engine *engine)
 
     return u->sq_tail == u->sq_head && !has_completions(u) &&
            !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) && !has_held(u) &&
-           u->lost == NULL;
+           u->lost == NULL && u->plain == NULL;
 }
 
 static int uring_turn(struct weft__engine *engine, weft_time until)
@@ -591,13 +777,15 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         return ring__refuse_fork(&u->io);
     if (has_completions(u))
         reported = reap(u);
+    if (weft__unlikely(u->plain != NULL))
+        reported += attempt_plain(u);
     for (;;) {
         unsigned head = u->sq_head;
         bool crowded;
 
         until = ask_for_lost(u, until);
         feed(u);
-        crowded = has_held(u) || !u->armed;
+        crowded = has_held(u) || !u->armed || u->plain != NULL;
         if (reported == 0 && until != WEFT_NOWAIT && !crowded)
             rc = enter_and_wait(u, queued(u), until);
         else if (queued(u) > 0 || kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
@@ -859,6 +1047,34 @@ static void take_rings(struct uring *u)
     }
 }
 
+bool ring__refused_rows[RING__ROWS];
+
+/* Which rows the kernel does. */
+static void probe_opcodes(struct uring *u)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
+
+    for (int row = 0; row < RING__ROWS; row++) {
+        uint8_t opcode = opcodes[row];
+        uint16_t traits = ring__rows[row].traits;
+        bool marked = traits & (RING__WIDE | RING__LONG | RING__MULTI | RING__CHOSEN);
+        bool refused = ring__refused_rows[row] && row != RING__ROW_poll &&
+                       !(traits & (RING__MULTI | RING__CHOSEN));
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        marked |= row == RING__ROW_poll;
+#endif
+        /* those of 5.11, where it doesn't tell */
+        if (opcode == OPCODE_NONE || refused ||
+            (probe != NULL ? !io_uring_opcode_supported(probe, opcode)
+                           : opcode > IORING_OP_UNLINKAT))
+            u->opcodes[row] = OPCODE_NONE;
+        else
+            u->opcodes[row] = marked ? opcode | OPCODE_MARK : opcode;
+    }
+    io_uring_free_probe(probe);
+}
+
 static int uring_create(struct weft__engine **engine, const struct weft_options *options, char *why,
                         size_t why_size)
 {
@@ -874,12 +1090,14 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     u->pending_tail = &u->pending;
     u->receiving_tail = &u->receiving;
     u->cancels_tail = &u->cancels;
+    u->plain_tail = &u->plain;
     u->lost_tail = &u->lost;
     if (sq > cq) /* the kernel wants it so */
         sq = cq;
     rc = ring__engine_init(&u->io, cq, options, why, why_size);
     if (rc < 0)
         goto no_engine;
+    u->io.attempted = uring_attempted;
     rc = set_up(u, options, &sq, &cq);
     if (rc < 0) {
         explain(rc, sq, cq, why, why_size);
@@ -893,6 +1111,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
         goto no_ring;
     }
     take_rings(u);
+    probe_opcodes(u);
     *engine = &u->io.base;
     return 0;
 

@@ -115,6 +115,25 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
 #define STREAM_OPERATION(...) /* stream_fiber.c */
 #include "operations.def"
 
+int fiber_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
+                   socklen_t *addrlen, weft_time deadline)
+{
+    struct iovec piece = {buf, len};
+    struct msghdr message = {.msg_name = addr, .msg_iov = &piece, .msg_iovlen = 1};
+    int rc = enter_wait(weft__rt);
+
+    if (rc < 0)
+        return rc;
+    if ((buf == NULL && len > 0) || (addr != NULL && addrlen == NULL))
+        return -EFAULT;
+    if (addr != NULL)
+        message.msg_namelen = *addrlen;
+    rc = fiber_recvmsg(fd, &message, flags, deadline);
+    if (rc >= 0 && addrlen != NULL)
+        *addrlen = message.msg_namelen;
+    return rc;
+}
+
 /* ---- exactly so many bytes ---- */
 
 struct exact {
@@ -190,6 +209,58 @@ DEFINE_ALL(write, (int fd, const void *buf, size_t len, int64_t offset), (fd, bu
            offset >= 0)
 DEFINE_ALL(recv, (int fd, void *buf, size_t len, int flags), (fd, buf, len, flags), false)
 DEFINE_ALL(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, len, flags), false)
+
+/* ---- a file through a pipe ---- */
+
+static int empty(const int pipe[2], int out, size_t len, uint32_t how, weft_time deadline)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct transfer t;
+    int rc = enter_wait(rt);
+
+    if (rc < 0)
+        return rc;
+    rc = ring__prepare_splice(&t.op, pipe[0], -1, out, -1, len, 0);
+    t.op.how |= how;
+    return rc < 0 ? rc : perform(rt, &t, deadline);
+}
+
+/* Sends from an explicit offset: what is in the pipe when it ends early has not left the file. */
+static int send_through(const int pipe[2], int out, uint32_t how, int in, int64_t offset,
+                        size_t len, size_t *moved, weft_time deadline)
+{
+    while (*moved < len) {
+        int rc, filled = fiber_splice(in, offset + (int64_t)*moved, pipe[1], -1, len - *moved, 0,
+                                      deadline);
+
+        if (filled <= 0)
+            return filled == 0 && len != SIZE_MAX ? -ENODATA : filled;
+        for (; filled > 0; filled -= rc) {
+            rc = empty(pipe, out, (size_t)filled, how, deadline);
+            if (rc <= 0)
+                return rc == 0 ? -EIO : rc;
+            *moved += (size_t)rc;
+        }
+    }
+    return 0;
+}
+
+int fiber_sendfile(int out, int in, int64_t offset, size_t len, size_t *done, weft_time deadline)
+{
+    size_t moved = 0;
+    int64_t from = offset;
+    int pipe[2], rc = enter_wait(weft__rt);
+
+    if (rc == 0)
+        rc = ring__sendfile_begin(out, in, len, &from, pipe);
+    if (rc >= 0) {
+        rc = send_through(pipe, out, (uint32_t)rc, in, from, len, &moved, deadline);
+        ring__sendfile_end(in, offset, from + (int64_t)moved, pipe);
+    }
+    if (done != NULL)
+        *done = moved;
+    return rc;
+}
 
 /* ---- close ---- */
 

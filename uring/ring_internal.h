@@ -16,9 +16,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/futex.h>
+#include <linux/openat2.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -32,6 +35,12 @@ enum ring__traits {
     RING__MULTI = 16,
     RING__CHOSEN = 32,
     RING__BLOCKS = 64,
+    RING__WIDE = 128,
+    RING__LONG = 256,
+    RING__MAKES_PAIR = 512,
+    RING__TAKES_FDS = 1024,
+
+    RING__MAKES = RING__MAKES_FD | RING__MAKES_PAIR | RING__TAKES_FDS,
 };
 
 /* What done() gets as `flags` of a stream's operation; else 0. */
@@ -41,25 +50,32 @@ enum ring__traits {
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
+/* op.how of splice: out of a pipe of the library's own, into what is on no disk. System calls do that
+ * at once, and quicker than io_uring, which gives every splice to a thread of its own. */
+#define RING__FROM_PIPE (1u << 29)
+
 enum ring__row {
 #define OPERATION(name, ...) RING__ROW_##name,
 #include "operations.def"
-    RING__ROWS
+    RING__ROWS,
+    RING__ODD = RING__ROW_waitid,     /* from here on see ring__finish */
+    RING__TWO_FDS = RING__ROW_splice, /* from here on see ring__second_fd */
 };
 
 struct ring__row_info {
     const char *name;
     short ready;
-    uint8_t traits;
+    uint16_t traits;
 };
 extern const struct ring__row_info ring__rows[RING__ROWS];
 
-/* ring_op.state; the bits 4 to 64 are the engine's own. */
+/* ring_op.state; the bits 4 to 64, and from 512, are the engine's own. */
 enum {
-    RING__CANCELLING = 1,  /* an end has been asked for: no repetition any more */
-    RING__HELD = 2,        /* queued: not yet handed to the kernel, or not yet attempted */
-    RING__CONNECTING = 64, /* for ring__attempt: the connect has begun */
-    RING__OFFLOADED = 128, /* it is the pool's */
+    RING__CANCELLING = 1,   /* an end has been asked for: no repetition any more */
+    RING__HELD = 2,         /* queued: not yet handed to the kernel, or not yet attempted */
+    RING__CONNECTING = 256, /* for ring__attempt: the connect has begun */
+    RING__SECOND = 256,     /* of two descriptors, the second is waited for */
+    RING__OFFLOADED = 128,  /* it is the pool's */
 };
 
 /* ---- preparing: fills in everything but `done` ---- */
@@ -74,20 +90,66 @@ static inline uint32_t ring__length(size_t len)
     return len < INT_MAX ? (uint32_t)len : INT_MAX;
 }
 
-#define OPERATION(name, opcode, ready, traits, parameters, arguments, valid, fd_, addr_, off_, \
-                  len_, how_)                                                                  \
-    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters)          \
-    {                                                                                          \
-        if (weft__unlikely(!(valid)))                                                          \
-            return -EFAULT;                                                                    \
-        op->addr = addr_;                                                                      \
-        op->off = off_;                                                                        \
-        op->fd = fd_;                                                                          \
-        op->len = len_;                                                                        \
-        op->how = how_;                                                                        \
-        op->row = RING__ROW_##name;                                                            \
-        return 0;                                                                              \
+/* Its place in the entry has 16 bits; no address is nearly so long. */
+static inline uint32_t ring__address_length(socklen_t len)
+{
+    return len < UINT16_MAX ? len : UINT16_MAX;
+}
+
+/* For what is not a transfer, and so must not be cut: the part that fits the entry. */
+static inline uint32_t ring__long(struct ring_op *op, uint64_t len)
+{
+    op->more[0] = len;
+    return (uint32_t)len;
+}
+
+/* The struct open_how of openat2, in the operation itself. */
+static inline uint64_t ring__how(struct ring_op *op, uint64_t flags, uint64_t mode,
+                                 uint64_t resolve)
+{
+    _Static_assert(sizeof(struct open_how) == sizeof op->more, "it has just the room");
+    op->more[0] = flags | O_CLOEXEC;
+    op->more[1] = mode;
+    op->more[2] = resolve;
+    return RING__PTR(op->more);
+}
+
+/* Whether open(2) would use a mode: openat2 refuses one that is not used. */
+static inline bool ring__creates(int flags)
+{
+    return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+/* FUTEX2_SIZE_U32, FUTEX2_PRIVATE */
+static inline int ring__futex_flags(bool shared)
+{
+    return shared ? 2 : 2 | 128;
+}
+
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...)            \
+    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters) \
+    {                                                                                 \
+        RING__PREPARE(name, __VA_ARGS__)                                              \
+        return 0;                                                                     \
     }
+#define WIDE_OPERATION(name, opcode, ready, traits, parameters, arguments, valid, fd_, addr_, \
+                       off_, len_, how_, addr3_, extra_)                                      \
+    static inline int ring__prepare_##name(struct ring_op *op RING__AFTER parameters)         \
+    {                                                                                         \
+        RING__PREPARE(name, valid, fd_, addr_, off_, len_, how_)                              \
+        op->more[0] = addr3_;                                                                 \
+        op->own.extra = extra_;                                                               \
+        return 0;                                                                             \
+    }
+#define RING__PREPARE(name, valid, fd_, addr_, off_, len_, how_) \
+    if (weft__unlikely(!(valid)))                                \
+        return -EFAULT;                                          \
+    op->addr = addr_;                                            \
+    op->off = off_;                                              \
+    op->fd = fd_;                                                \
+    op->len = len_;                                              \
+    op->how = how_;                                              \
+    op->row = RING__ROW_##name;
 #include "operations.def"
 
 /* ---- lists through ring_op.next ---- */
@@ -152,6 +214,8 @@ struct ring__engine {
     struct ring__faults faults;
     const struct weft_options *options; /* the runtime's */
     struct ring__offload offload;
+    /* What the pool's attempt has come to. */
+    void (*attempted)(struct ring__engine *engine, struct ring_op *op, int res);
 };
 
 /* entries: about as many operations may be in flight. 0, or a negative errno and, in `why`, perhaps a
@@ -175,10 +239,25 @@ static inline struct ring_op **ring__bucket(const struct ring__engine *engine, i
     return &engine->buckets[(unsigned)fd & engine->bucket_mask];
 }
 
+/* Operations on two descriptors are in a bucket of their own, the last. */
+static inline struct ring_op **ring__bucket_of(const struct ring__engine *engine,
+                                               const struct ring_op *op)
+{
+    return weft__unlikely(op->row >= RING__TWO_FDS) ? &engine->buckets[engine->bucket_mask + 1]
+                                                    : ring__bucket(engine, op->fd);
+}
+
+/* The other descriptor of an operation that has two; else -1. */
+static inline int ring__second_fd(const struct ring_op *op)
+{
+    return weft__unlikely(op->row >= RING__TWO_FDS) ? (int)op->own.extra : -1;
+}
+
 /* Operations that don't wait on a descriptor are never looked for by one. */
 static inline bool ring__is_on(const struct ring_op *op, int fd)
 {
-    return op->fd == fd && ring__rows[op->row].traits & RING__ON_FD;
+    return (op->fd == fd || (op->row >= RING__TWO_FDS && ring__second_fd(op) == fd)) &&
+           ring__rows[op->row].traits & RING__ON_FD;
 }
 
 bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *op);
@@ -186,7 +265,7 @@ bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *o
 /* Into flight, and out of it. An engine calls these from submit(), and before it calls `done`. */
 static inline void ring__begin(struct ring__engine *engine, struct ring_op *op)
 {
-    struct ring_op **link = ring__bucket(engine, op->fd);
+    struct ring_op **link = ring__bucket_of(engine, op);
 
     op->state = 0;
     op->same = *link;
@@ -208,23 +287,31 @@ static inline void ring__end(struct ring__engine *engine, struct ring_op *op)
 /* After an operation on `fd` has been reported: tells who waits to close it. */
 void ring__reported_slow(struct ring__engine *engine, int fd);
 
-static inline void ring__reported(struct ring__engine *engine, int fd)
+static inline void ring__reported(struct ring__engine *engine, int fd, int second_fd)
 {
-    if (weft__unlikely(engine->closing != NULL))
+    if (weft__unlikely(engine->closing != NULL)) {
         ring__reported_slow(engine, fd);
+        if (second_fd >= 0)
+            ring__reported_slow(engine, second_fd);
+    }
 }
+
+/* Frees what attempts have made; returns the second descriptor, or -1. */
+int ring__end_odd(struct ring__engine *engine, const struct ring_op *op);
 
 /* An operation is over. Nothing of the engine may be in use that `done` could change. */
 static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res,
                                 unsigned flags)
 {
-    int fd = op->fd;
+    int fd = op->fd, second_fd = -1;
 
+    if (weft__unlikely(op->row >= RING__ODD))
+        second_fd = ring__end_odd(engine, op);
     engine->completed++;
     ring__end(engine, op);
     op->done(op, res, flags);
     weft__forget_locals(weft__rt);
-    ring__reported(engine, fd);
+    ring__reported(engine, fd, second_fd);
 }
 
 /* ---- what the front ends call ---- */
@@ -268,6 +355,16 @@ void ring__forget(struct weft_runtime *rt, int fd);
 /* close(2), with its result. */
 int ring__close_now(int fd);
 
+/* Closes the descriptors that an operation has made, its result was `res`, if nobody will. True if
+ * it made any. */
+bool ring__discard(struct weft_runtime *rt, const struct ring_op *op, int res);
+
+/* A file on its way to a socket goes through a pipe. begin() makes it; `offset` -1 becomes the file's
+ * position. Returns what to add to op.how when it is emptied, or a negative errno: -ESPIPE, -EBADF,
+ * -EINVAL, -EMFILE, -ENFILE. end() closes it; if `offset`, as the caller gave it, is -1, the file's
+ * position becomes `end`. */
+int ring__sendfile_begin(int out, int in, size_t len, int64_t *offset, int pipe[2]);
+void ring__sendfile_end(int in, int64_t offset, int64_t end, const int pipe[2]);
 /* Descriptor `fd` has been closed: streams of it end, and there is one for those that wait for one. May
  * call anybody. */
 void ring__closed_slow(struct ring__engine *engine, int fd);
@@ -382,5 +479,8 @@ struct ring__faults *ring__faults(struct weft_runtime *rt);
 
 /* Set-up flags that the kernel is made not to know. */
 extern unsigned ring__refused_flags;
+
+/* Operations whose opcode the kernel is made not to know; but for poll, which is always there. */
+extern bool ring__refused_rows[RING__ROWS];
 
 #endif

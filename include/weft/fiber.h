@@ -5,7 +5,9 @@
  * never move between threads; errno, thread-locals and locks held across a wait are the thread's, not
  * the fiber's. x87 and SSE control words (rounding, exceptions) are per thread with the native
  * context switch and per fiber with the fcontext one: restore what you change before you wait.
- * longjmp only within one fiber. Signal handlers need SA_ONSTACK: a fiber's stack is small.
+ * longjmp only within one fiber. C++ exceptions too: one that leaves a fiber's function ends the process
+ * (std::terminate); don't wait in a handler (catch), since those being handled are the thread's. Signal
+ * handlers need SA_ONSTACK: a fiber's stack is small.
  *
  * Not in a lean build (WEFT_FIBERS=OFF).
  */

@@ -10,10 +10,16 @@
 struct setup {
     const char *name;
     const char *engine;
-    unsigned flags, sq_entries, cq_entries;
+    unsigned flags, sq_entries, cq_entries; /* flags: WEFT_RING_*, SETUP_PLAIN */
 };
 
-/* Every engine, and the odd rings: plain flags, a tiny submission queue, a tiny completion queue. */
+#define SETUP_PLAIN (1u << 31) /* the kernel is made to know no opcode for any operation */
+
+/* Whether plain system calls do all operations there. */
+bool is_plain(const struct setup *setup);
+
+/* Every engine, and the odd rings: plain flags, a tiny submission queue, a tiny completion queue, no
+ * opcodes. */
 extern const struct setup setups[];
 extern const size_t setups_count;
 

@@ -6,6 +6,8 @@
 #ifndef WEFT_TEST_IO_SUITE_H
 #define WEFT_TEST_IO_SUITE_H
 
+#include "io_suite_files.h"
+#include "io_suite_messages.h"
 #include "io_support.h"
 
 #include <weft/io.h>
@@ -192,7 +194,16 @@ static void suite_arguments(void)
 }
 
 static void (*const suite[])(void) = {
-    suite_nop, suite_file, suite_pair, suite_tcp, suite_nonblocking, suite_reset, suite_arguments,
+    suite_nop,         suite_file,
+    suite_pair,        suite_tcp,
+    suite_nonblocking, suite_reset,
+    suite_arguments,   suite_messages,
+    suite_datagrams,   suite_zero_copy,
+    suite_makers,      suite_pipes,
+    suite_epoll_ctl,   suite_message_arguments,
+    suite_space,       suite_names,
+    suite_beneath,     suite_attributes,
+    suite_futex,       suite_waitid,
 };
 
 static void run_suite(void)
