@@ -1010,7 +1010,7 @@ static void probe_opcodes(struct uring *u)
         uint16_t traits = ring__rows[row].traits;
         bool marked = traits & (RING__WIDE | RING__LONG | RING__MULTI | RING__CHOSEN);
         bool refused = ring__refused_rows[row] && row != RING__ROW_poll &&
-                       !(traits & (RING__MULTI | RING__CHOSEN));
+                       row != RING__ROW_connect && !(traits & (RING__MULTI | RING__CHOSEN));
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
         marked |= row == RING__ROW_poll;

@@ -437,7 +437,8 @@ struct ring__faults *ring__faults(struct weft_runtime *rt);
 /* Set-up flags that the kernel is made not to know. */
 extern unsigned ring__refused_flags;
 
-/* Operations whose opcode the kernel is made not to know; but for poll, which is always there. */
+/* Operations whose opcode the kernel is made not to know; but for what it always has, and cannot do
+ * without: polls, connect, streams. */
 extern bool ring__refused_rows[RING__ROWS];
 
 #endif
