@@ -1,8 +1,8 @@
 /* fiber.c: fibers: starting, switching, yielding, parking, ending.
  *
- * A fiber that gives way pops the next entry itself. If it is a fiber, it switches there directly;
- * the base stack is entered only when the pass is over and something must be polled, or when the
- * next entry is a task that runs there.
+ * A fiber that gives way pops the next entry itself. If it is a fiber, it switches there directly.
+ * When the pass is over, what comes between two passes is called on the base stack; the base stack
+ * is switched to only when the next entry is a task that runs there, or when there is none.
  *
  * Who runs is rt->strand. The base stack's context is saved only while fibers run; whichever fiber
  * returns to it continues the loop in resume().
@@ -122,11 +122,30 @@ static inline __attribute__((always_inline)) int switch_to_next(struct weft_runt
     return context_switch(&self->context, &next->context, next->cancelled);
 }
 
+#if CONTEXT_HAS_CALL
+static void next_pass(void *rt)
+{
+    weft__next_pass(rt);
+}
+#endif
+
+/* Ends the pass and begins the next one; true: it has an entry. By a call, which returns to where the
+ * processor expects it; switching to the base stack and on to the next fiber is dearer. */
+static bool begin_next_pass(struct weft_runtime *rt)
+{
+    if (weft__next_pass_quietly(rt))
+        return true;
+#if CONTEXT_HAS_CALL
+    call_on_base(rt, next_pass, rt);
+#endif
+    return rt->head != rt->end;
+}
+
 /* The pass is over, and the caller is queued in the next one or parked. */
 static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt,
                                                          struct fiber *self)
 {
-    if (!weft__next_pass_quietly(rt))
+    if (!begin_next_pass(rt))
         return switch_to_base(rt, self);
     if (*rt->head == (uintptr_t)&self->strand.task) { /* nobody else */
         rt->head++;

@@ -24,7 +24,8 @@ struct weft__engine_class {
      * completion, for wake(), or until `until`; WEFT_NOWAIT: doesn't wait. At most one wait; may
      * return early for any reason (a signal). 0, or a negative errno that ends the runtime. */
     int (*turn)(struct weft__engine *engine, weft_time until);
-    /* Ends a wait, or makes the next one end at once. Any thread, signal handlers too. */
+    /* Ends a wait, or makes the next one end at once. Called at most once a wait, since the inbox sees
+     * to it. Any thread, signal handlers too. */
     void (*wake)(struct weft__engine *engine);
     /* The end: asks for the cancellation of everything in flight, which turn() then reports, and
      * takes in nothing more (-ECANCELED). */

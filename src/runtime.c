@@ -3,7 +3,8 @@
  * A lap is: run the pass; then, between passes, poll the engine once, run what other threads posted,
  * fire the timers that are due, and run what asked for "after the poll" (promise_pause). Completions
  * come before timers, so that an operation that did something beats its deadline. The engine is
- * asked to wait only if nothing is queued.
+ * asked to wait only if nothing is queued. What comes between passes is begun by the loop, or by the
+ * fiber that finds the pass over.
  *
  * The end: main is over -> layers stop in order, each waited for (fibers are cancelled and unwind;
  * then promises fall silent) -> operations in flight are cancelled and reaped -> the inbox closes ->
@@ -248,6 +249,17 @@ bool weft_stopping(void)
     return weft__rt != NULL && weft__rt->stopping;
 }
 
+bool weft__next_pass(struct weft_runtime *rt)
+{
+    if (rt->stopping || nothing_left(rt))
+        return false;
+    rt->failed = poll_engine(rt, WEFT_FOREVER);
+    if (weft__unlikely(rt->failed < 0))
+        return false;
+    begin_pass(rt);
+    return true;
+}
+
 /* Until main has ended and no fiber is left. 0 or the error that ends the runtime. */
 static int run_main(struct weft_runtime *rt)
 {
@@ -255,9 +267,9 @@ static int run_main(struct weft_runtime *rt)
     int deadlock = 0;
 
     for (;;) {
-        int rc;
-
-        run_pass(rt);
+        do
+            run_pass(rt);
+        while (weft__likely(rt->failed == 0) && weft__next_pass(rt));
         if (rt->stopping && alive(rt, 0) == 0) {
             if (!rt->main_ended) /* main is a promise: it is given up, as if cancelled */
                 weft__main_ended(rt, -ECANCELED);
@@ -286,11 +298,12 @@ static int run_main(struct weft_runtime *rt)
                 lingering = WEFT_FOREVER - 1;
             }
         }
-        rc = poll_engine(rt,
-                         rt->stopping && lingering < WEFT_FOREVER - 1 ? lingering : WEFT_FOREVER);
-        if (rc < 0) {
-            weft__report(rt, "the %s engine failed: %s", rt->engine->class->name, strerror(-rc));
-            return rc;
+        if (rt->failed == 0)
+            rt->failed = poll_engine(rt, lingering < WEFT_FOREVER - 1 ? lingering : WEFT_FOREVER);
+        if (rt->failed < 0) {
+            weft__report(rt, "the %s engine failed: %s", rt->engine->class->name,
+                         strerror(-rt->failed));
+            return rt->failed;
         }
         begin_pass(rt);
     }

@@ -91,6 +91,7 @@ struct weft_runtime {
     weft_main_fn *main;
     void *main_arg;
     int main_result;
+    int failed; /* the engine has: its error; else 0 */
     bool main_ended;
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
@@ -136,6 +137,10 @@ static inline void weft__release(struct weft_runtime *rt, size_t count)
 /* Starts the next pass if that needs neither the kernel, nor the clock, nor a callback: then there
  * is a next entry at rt->head and true is returned. May be called on any strand. */
 bool weft__next_pass_quietly(struct weft_runtime *rt);
+
+/* Ends the pass: polls the engine, which may wait and call anybody, and begins the next one, which may be
+ * empty. On the base stack. False: the loop has to decide how to go on. */
+bool weft__next_pass(struct weft_runtime *rt);
 
 /* ---- base stack ---- */
 

@@ -1,15 +1,15 @@
 /* What is the epoll engine's own: lines of those who wait, registrations that stay, descriptors that
  * are closed behind its back, and files that are never ready. What all engines do alike is tested on
  * each of them elsewhere. */
+#include "denied.h"
 #include "io_support.h"
-#include "offload.h"
 #include "ring_internal.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 static const struct setup epoll = {"epoll", "epoll", 0, 0, 0};
 
@@ -117,7 +117,47 @@ EPOLL_TEST(receives_are_served_in_order)
     ring_cancel(&receives[0].op);
     cr_assert_eq(result_of(&receives[0]), -ECANCELED, "the byte is the other one's");
     cr_assert_eq(receives[3].calls, 1);
+    /* and yet does what it can at once */
+    start_recv(&receives[3], pair[0], bytes[3], 2);
+    turn_once();
+    cr_assert_eq(write(pair[1], "5566", 4), 4);
+    cr_assert_eq(ring_recv(&keep(&receives[0])->op, pair[0], bytes[0], 2, MSG_DONTWAIT), 0);
+    cr_assert_eq(result_of(&receives[0]), 2);
+    cr_assert_eq(receives[3].calls, 1);
+    cr_assert(memcmp(bytes[3], "55", 2) == 0 && memcmp(bytes[0], "66", 2) == 0);
+    /* one that comes when there are bytes for the one before it */
+    start_recv(&receives[3], pair[0], bytes[3], 2);
+    turn_once();
+    cr_assert_eq(write(pair[1], "7", 1), 1);
+    start_recv(&receives[0], pair[0], bytes[0], 2);
+    turn_once();
+    cr_assert(receives[3].calls == 1 && receives[0].calls == 0);
+    cr_assert_eq(write(pair[1], "8", 1), 1);
+    cr_assert_eq(result_of(&receives[0]), 1);
+    cr_assert(bytes[3][0] == '7' && bytes[0][0] == '8');
     close_pair(pair);
+}
+
+/* The same on what is no stream socket. */
+EPOLL_TEST(reads_of_a_pipe_are_served_in_order)
+{
+    struct kept reads[3];
+    char bytes[3];
+    int ends[2];
+
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(ring_read(&keep(&reads[i])->op, ends[0], &bytes[i], 1, -1), 0);
+    turn_once();
+    cr_assert_eq(write(ends[1], "ab", 2), 2);
+    cr_assert_eq(ring_read(&keep(&reads[2])->op, ends[0], &bytes[2], 1, -1), 0);
+    cr_assert_eq(result_of(&reads[0]), 1);
+    cr_assert_eq(result_of(&reads[1]), 1);
+    cr_assert_eq(reads[2].calls, 0);
+    cr_assert(bytes[0] == 'a' && bytes[1] == 'b');
+    cr_assert_eq(write(ends[1], "c", 1), 1);
+    cr_assert_eq(result_of(&reads[2]), 1);
+    close_pair(ends);
 }
 
 static char block[1 << 16];
@@ -221,6 +261,26 @@ EPOLL_TEST(no_edge_is_lost)
     }
     pthread_join(thread, NULL);
     close_pair(edge_pair);
+}
+
+/* Nor is a wake-up that comes before the engine sleeps: it looks for events twice. */
+EPOLL_TEST(no_wake_up_is_lost)
+{
+    struct weft__engine *engine = weft__rt->engine;
+    struct kept receive;
+    int pair[2];
+    char byte;
+
+    make_pair(pair);
+    for (int i = 0; i < 2; i++) { /* the second time its registration is to be confirmed */
+        start_recv(&receive, pair[0], &byte, 1);
+        engine->class->wake(engine);
+        cr_assert_eq(engine->class->turn(engine, WEFT_FOREVER), 0);
+        cr_assert_eq(receive.calls, 0);
+        ring_cancel(&receive.op);
+        cr_assert_eq(result_of(&receive), -ECANCELED);
+    }
+    close_pair(pair);
 }
 
 /* A registration costs one call, once; and what nobody waits for is taken off it. */
@@ -476,7 +536,7 @@ EPOLL_TEST(closing_with_somebody_waiting)
 EPOLL_TEST(no_room_for_a_registration)
 {
     struct ring__faults *faults = ring__faults(weft__rt);
-    struct kept receive;
+    struct kept receive, poll, other;
     char byte;
     int pair[2];
 
@@ -491,11 +551,22 @@ EPOLL_TEST(no_room_for_a_registration)
         join_sender();
         weft__rt->engine->class->forget(weft__rt->engine, pair[0]);
     }
+    /* and each for itself */
     faults->no_watch = 1000000;
     start_recv(&receive, pair[0], &byte, 1);
+    cr_assert_eq(ring_poll(&keep(&poll)->op, pair[0], POLLRDHUP), 0);
+    cr_assert_eq(ring_poll(&keep(&other)->op, pair[0], POLLOUT | POLLIN), 0);
+    cr_assert_eq(result_of(&other), POLLOUT);
+    cr_assert_eq(ring_poll(&keep(&other)->op, pair[0], POLLIN), 0);
     turn_once();
     ring_cancel(&receive.op);
     cr_assert_eq(result_of(&receive), -ECANCELED);
+    send_soon(pair[1], "x");
+    cr_assert_eq(result_of(&other), POLLIN);
+    join_sender();
+    cr_assert_eq(poll.calls, 0);
+    ring_cancel(&poll.op);
+    cr_assert_eq(result_of(&poll), -ECANCELED);
     close_pair(pair);
 }
 
@@ -662,6 +733,37 @@ EPOLL_TEST(odd_numbers)
     cr_assert_eq(result_of(&receive), -EBADF);
     close(high);
     close_pair(pair);
+}
+
+/* An older kernel has neither openat2 nor epoll_pwait2: waits are exact to the millisecond. */
+static void older_body(void)
+{
+    struct kept receive, open;
+    weft_time until;
+    char byte;
+    int pair[2];
+
+    make_pair(pair);
+    start_recv(&receive, pair[0], &byte, 1);
+    until = weft_after(WEFT_US(1500));
+    cr_assert_eq(weft__rt->engine->class->turn(weft__rt->engine, until), 0);
+    cr_assert_geq(weft_now(), until, "rounded up");
+    send_soon(pair[1], "x");
+    while (receive.calls == 0)
+        cr_assert_eq(weft__rt->engine->class->turn(weft__rt->engine, weft_after(WEFT_SEC(1000))),
+                     0);
+    join_sender();
+    cr_assert_eq(ring_openat(&keep(&open)->op, AT_FDCWD, "/dev/null", O_RDONLY, 0), 0);
+    cr_assert(result_of(&open) >= 0);
+    close(open.res);
+    close_pair(pair);
+}
+
+Test(epoll_engine, an_older_kernel)
+{
+    deny_call(SYS_epoll_pwait2, ENOSYS);
+    deny_call(SYS_openat2, ENOSYS);
+    cr_assert_eq(run_by_hand(&epoll, older_body), 0, "%s", report_text());
 }
 
 /* While others have something to do all the time, those who wait are not forgotten. */

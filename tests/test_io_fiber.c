@@ -482,3 +482,39 @@ Test(io_fiber, connecting_by_name)
 {
     ON_EACH_SETUP(connect_main);
 }
+
+/* ---- the end ---- */
+
+static int64_t wait_for_ever(void *fd)
+{
+    char byte;
+
+    return fiber_recv(*(int *)fd, &byte, 1, 0, WEFT_FOREVER);
+}
+
+/* An engine that fails ends the runtime, whoever waits. */
+static int failing_main(void *pair)
+{
+    struct ring__faults *faults = ring__faults(weft__rt);
+
+    cr_assert_eq(fiber_detach(wait_for_ever, pair), 0);
+    cr_assert_eq(fiber_yield(), 0);
+    faults->enter = 1;
+    faults->enter_error = -ENXIO;
+    return fiber_nop(WEFT_FOREVER);
+}
+
+Test(io_fiber, an_engine_that_fails_ends_the_runtime)
+{
+    EACH_IO_SETUP(setup)
+    {
+        int pair[2];
+
+        if (strcmp(setup->engine, "uring") != 0)
+            continue;
+        make_pair(pair);
+        cr_assert_eq(run_on(setup, failing_main, pair), -ENXIO, "%s", setup->name);
+        cr_assert(report_contains("the uring engine failed: "), "%s", report_text());
+        close_pair(pair);
+    }
+}

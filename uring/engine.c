@@ -95,20 +95,14 @@ struct ring__faults *ring__faults(struct weft_runtime *rt)
 
 /* ---- waking ---- */
 
-void ring__wake(struct weft__engine *base)
+void ring__wake(struct weft__engine *engine)
 {
-    struct ring__engine *engine = (struct ring__engine *)(void *)base;
+    const uint64_t one = 1;
     int saved = errno; /* may run in a signal handler */
+    ssize_t written =
+        write(((const struct ring__engine *)(const void *)engine)->wake_fd, &one, sizeof one);
 
-    /* First say so, then look whether the engine waits; a turn does it the other way round. Both are
-     * sequentially consistent, so that one of them sees the other. */
-    atomic_store(&engine->woken, 1);
-    if (atomic_load(&engine->need_wake) != 0 && atomic_exchange(&engine->need_wake, 0) != 0) {
-        const uint64_t one = 1;
-        ssize_t written = write(engine->wake_fd, &one, sizeof one);
-
-        (void)written; /* cannot fail: the counter is far from full */
-    }
+    (void)written; /* cannot fail: the counter is far from full */
     errno = saved;
 }
 

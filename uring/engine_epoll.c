@@ -92,6 +92,7 @@ struct epoll {
     int fd;
     bool has_pwait2;
     bool has_more; /* the last look filled the array */
+    bool woken;    /* the wake-up was among this turn's events */
 
     struct slot **chunks;
     unsigned chunks_count;
@@ -710,8 +711,10 @@ static void take_event(struct epoll *e, const struct epoll_event *event)
     int fd = (int)(uint32_t)event->data.u64;
     struct slot *slot;
 
-    if (event->data.u64 == WAKE)
+    if (event->data.u64 == WAKE) {
+        e->woken = true;
         return;
+    }
     slot = slot_of(e, fd);
     if (!slot->registered || event->data.u64 >> 32 != slot->generation) {
         /* if it has changed since the kernel was asked, the event is merely late */
@@ -857,7 +860,7 @@ static bool engine_quiet(struct weft__engine *engine)
 {
     struct epoll *e = self(engine);
 
-    return e->held.head == NULL && atomic_load_explicit(&e->io.woken, memory_order_relaxed) == 0 &&
+    return e->held.head == NULL &&
            (e->waiting == 0 || (!e->has_more && weft_now() - e->looked_at < LOOK_EVERY));
 }
 
@@ -870,6 +873,7 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
 
     if (weft__unlikely(!*e->io.alive))
         return ring__refuse_fork(&e->io);
+    e->woken = false;
     begin_all(e);
     if (e->stalled != NULL && weft_now() >= e->stalled_until)
         retry_stalled(e);
@@ -877,23 +881,15 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
         verify_some(e);
 
     wait = until != WEFT_NOWAIT && e->io.completed == before && e->held.head == NULL;
-    if (wait) {
-        atomic_store(&e->io.need_wake, 1);
-        wait = atomic_load(&e->io.woken) == 0;
-    }
     /* before going to sleep: if something is ready, nothing needs to be verified yet */
     if (e->waiting > 0 && (!wait || e->young != NULL || e->old != NULL))
         rc = look(e, WEFT_NOWAIT);
-    if (wait && rc == 0 && e->io.completed == before) {
+    if (wait && rc == 0 && !e->woken && e->io.completed == before) {
         verify(e, &e->old);
         verify(e, &e->young);
         if (e->io.completed == before && e->held.head == NULL)
             rc = look(e, e->stalled != NULL && e->stalled_until < until ? e->stalled_until : until);
     }
-    atomic_store_explicit(&e->io.need_wake, 0, memory_order_relaxed);
-    /* The runtime looks into its inbox after every turn. */
-    if (atomic_load_explicit(&e->io.woken, memory_order_relaxed) != 0)
-        atomic_exchange(&e->io.woken, 0);
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ETIME ? 0 : rc;
 }
 

@@ -2,14 +2,17 @@
  *
  * One io_uring_enter a turn hands over what was queued, runs the kernel's deferred work, and, only
  * if there is nothing else to do, waits. Invariants:
- *   - An operation is in one place: the pending list (no room), the submission queue, or the kernel;
- *     or, as long as plain system calls do it, the plain list, the pool, or in a poll in the kernel.
+ *   - An operation is in one place: a list, the submission queue, or the kernel. On a list are those
+ *     that receive, until the engine is about to enter the kernel, those without room, and those that
+ *     plain system calls do, until the next turn; these may also be with the pool, or a poll in the
+ *     kernel stands in for them.
  *     What is in flight is counted by operation, never inferred from what entering returns: a call
  *     may submit part of the queue, or all of it and still fail.
- *   - The queues are FIFO: pending operations go before later ones. A request for an operation's end
- *     is handed over after the operation, and before the operation's memory can come back as another
- *     operation; so an address is identity enough. Such requests have guaranteed room: the op itself
- *     is the list's node.
+ *   - The queues are FIFO, but that what receives goes to the kernel after all else: so a receive
+ *     whose data is sent in the same turn finds it at once, without a poll and a second attempt.
+ *   - A request for an operation's end is handed over after the operation, and before the operation's
+ *     memory can come back as another operation; so an address is identity enough. Such requests
+ *     have guaranteed room: the op itself is the list's node.
  *   - Nothing allocates after create().
  *   - While the engine waits, the read of the wake-up descriptor is in the kernel.
  *   - A child of fork shares the rings' memory: the page `alive` reads 0 there (MADV_WIPEONFORK),
@@ -97,8 +100,10 @@ struct uring {
     int enter_fd;
     unsigned enter_flags;
 
-    /* FIFO of operations without room, and of operations whose end is to be asked for */
+    /* FIFO of operations without room, of those that receive (with and without room), and of those
+     * whose end is to be asked for */
     struct ring_op *pending, **pending_tail;
+    struct ring_op *receiving, **receiving_tail;
     struct ring_op *cancels, **cancels_tail;
     struct ring_op *plain, **plain_tail; /* to be attempted by plain system calls */
     /* and of those that the kernel did not find: to be asked for again at `ask_at` */
@@ -144,6 +149,9 @@ static inline struct io_uring_sqe *fill_sqe(struct uring *u, uint8_t opcode, int
 {
     struct io_uring_sqe *sqe = &u->sqes[u->sq_tail++ & u->sq_mask];
 
+    /* Word by word, whatever the optimiser thinks: they have just been stored one by one, and a load of
+     * both at once would wait until they have reached the cache. */
+    __asm__("" : "+r"(off), "+r"(addr));
     sqe->opcode = opcode;
     sqe->flags = 0;
     sqe->ioprio = 0;
@@ -248,7 +256,7 @@ static inline void fill(struct uring *u, struct ring_op *op)
         fill_faulty(u, op, sqe);
 }
 
-/* By the operation's address: the queue is FIFO, so that it names no later operation. */
+/* By the operation's address: it is handed over in time, so that it names no later operation. */
 static void fill_cancel(struct uring *u, const struct ring_op *op)
 {
     uint64_t bucket = (uint64_t)(ring__bucket_of(&u->io, op) - u->io.buckets);
@@ -258,25 +266,46 @@ static void fill_cancel(struct uring *u, const struct ring_op *op)
         ->flags = u->cancel_flags;
 }
 
-/* Moves what waits for room into the submission queue, as far as there is room. */
-static void feed(struct uring *u)
+/* Moves operations from a list into the submission queue, as far as there is room. */
+static void feed_list(struct uring *u, struct ring_op **list, struct ring_op ***tail)
+{
+    struct ring_op *op = *list;
+
+    while (op != NULL && has_room(u)) {
+        op->state &= (uint16_t)~RING__HELD;
+        fill(u, op);
+        if (weft__unlikely(op->state & RING__CANCELLING)) {
+            struct ring_op *next = op->next;
+
+            op->state |= RING__CANCEL_HELD;
+            ring__append(&u->cancels_tail, op);
+            op = next;
+        } else {
+            op = op->next;
+        }
+    }
+    *list = op;
+    if (op == NULL)
+        *tail = list;
+    else
+        op->next_link = list;
+}
+
+static inline bool has_held(const struct uring *u)
+{
+    return u->pending != NULL || u->receiving != NULL || u->cancels != NULL;
+}
+
+/* Moves all that is held into the submission queue, as far as there is room. */
+static __attribute__((noinline)) void feed_all(struct uring *u)
 {
     if (!u->armed && has_room(u)) {
         fill_sqe(u, IORING_OP_READ, u->io.wake_fd, 0, (uintptr_t)&u->wake_value,
                  sizeof u->wake_value, 0, (uintptr_t)u | TAG_WAKE);
         u->armed = true;
     }
-    while (u->pending != NULL && has_room(u)) {
-        struct ring_op *op = u->pending;
-
-        ring__remove(&u->pending_tail, op);
-        op->state &= (uint16_t)~RING__HELD;
-        fill(u, op);
-        if (op->state & RING__CANCELLING) {
-            op->state |= RING__CANCEL_HELD;
-            ring__append(&u->cancels_tail, op);
-        }
-    }
+    feed_list(u, &u->pending, &u->pending_tail);
+    feed_list(u, &u->receiving, &u->receiving_tail);
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
@@ -286,9 +315,13 @@ static void feed(struct uring *u)
     }
 }
 
-static inline bool is_waiting_for_room(const struct uring *u)
+/* The same; nearly always there are receives, and nothing else. */
+static inline void feed(struct uring *u)
 {
-    return u->pending != NULL || u->cancels != NULL;
+    if (weft__likely(u->armed && u->pending == NULL))
+        feed_list(u, &u->receiving, &u->receiving_tail);
+    if (weft__unlikely(!u->armed || has_held(u)))
+        feed_all(u);
 }
 
 /* ---- entering the kernel ---- */
@@ -298,10 +331,9 @@ static inline unsigned kernel_flags(const struct uring *u)
     return __atomic_load_n(u->sq_kflags, __ATOMIC_RELAXED);
 }
 
-static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned flags,
-                 struct __kernel_timespec *timeout)
+static inline int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned flags,
+                        void *arg, size_t arg_size)
 {
-    struct io_uring_getevents_arg arg = {0};
     int rc;
 
     u->io.enters++;
@@ -311,17 +343,16 @@ static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned fl
     }
     /* release: the entries before the tail */
     __atomic_store_n(u->sq_ktail, u->sq_tail, __ATOMIC_RELEASE);
-    if (timeout != NULL) {
-        arg.ts = (uintptr_t)timeout;
-        rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait,
-                             flags | u->enter_flags | IORING_ENTER_EXT_ARG,
-                             (sigset_t *)(void *)&arg, sizeof arg);
-    } else {
-        rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, NULL,
-                             0);
-    }
+    rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, arg,
+                         arg_size);
     u->sq_head = __atomic_load_n(u->sq_khead, __ATOMIC_ACQUIRE);
     return rc;
+}
+
+/* Submits, and looks for completions without waiting. */
+static __attribute__((noinline)) int enter_now(struct uring *u, unsigned to_submit)
+{
+    return enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
 static inline unsigned queued(const struct uring *u)
@@ -329,37 +360,45 @@ static inline unsigned queued(const struct uring *u)
     return u->sq_tail - u->sq_head;
 }
 
+static inline bool has_completions(const struct uring *u)
+{
+    return *u->cq_khead != __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE);
+}
+
 /* Waiting under valgrind, where no other thread runs while one waits in the ring: looks, sleeps a little
  * elsewhere, returns early. (poll(2) of the ring would not do: with DEFER_TASKRUN, work that comes
  * later wakes only who waits in io_uring_enter.) */
 static int enter_and_doze(struct uring *u, unsigned to_submit, weft_time until)
 {
-    int rc = enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL);
+    int rc = enter_now(u, to_submit);
     int64_t left = until == WEFT_FOREVER ? RETRY_WAIT : until - weft_now();
     struct timespec doze = {.tv_nsec = left < RETRY_WAIT ? left : RETRY_WAIT};
 
-    if (rc >= 0 && left > 0 && *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE) &&
-        ppoll(NULL, 0, &doze, NULL) < 0)
+    if (rc >= 0 && left > 0 && !has_completions(u) && ppoll(NULL, 0, &doze, NULL) < 0)
         rc = -errno;
     return rc;
 }
 
-/* Waits, in the same call that submits, for a completion or until `until`. */
-static int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
+static __attribute__((noinline)) int enter_until(struct uring *u, unsigned to_submit,
+                                                 weft_time until)
 {
-    struct __kernel_timespec timeout;
-    int64_t left;
+    int64_t left = until - weft_now();
+    struct __kernel_timespec timeout = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+    struct io_uring_getevents_arg arg = {.ts = (uintptr_t)&timeout};
 
+    if (left <= 0)
+        return enter_now(u, to_submit);
+    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
+}
+
+/* Waits, in the same call that submits, for a completion or until `until`. */
+static inline int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
+{
     if (weft__unlikely(u->on_valgrind))
         return enter_and_doze(u, to_submit, until);
-    if (until == WEFT_FOREVER)
-        return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, NULL);
-    left = until - weft_now();
-    if (left <= 0)
-        return enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL);
-    timeout.tv_sec = left / 1000000000;
-    timeout.tv_nsec = left % 1000000000;
-    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, &timeout);
+    if (until != WEFT_FOREVER)
+        return enter_until(u, to_submit, until);
+    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
 /* ---- completions ---- */
@@ -633,7 +672,7 @@ static unsigned flush(struct uring *u)
         return 0;
     u->overflows++;
     for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
-        enter(u, 0, 0, IORING_ENTER_GETEVENTS, NULL);
+        enter_now(u, 0);
         reported += reap(u);
     }
     return reported;
@@ -656,13 +695,18 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
         queue_plain(u, op);
         return 0;
     }
+    if (ring__rows[op->row].ready == POLLIN) {
+        op->state = RING__HELD; /* until all that sends is queued */
+        ring__append(&u->receiving_tail, op);
+        return 0;
+    }
     if (weft__likely(u->pending == NULL) && weft__likely(has_room(u))) {
         fill(u, op);
         return 0;
     }
     /* a full queue is handed over here and now: the kernel takes it in one call in any case */
     if (u->pending == NULL)
-        enter(u, queued(u), 0, 0, NULL);
+        enter(u, queued(u), 0, 0, NULL, 0);
     queue(u, op);
     return 0;
 }
@@ -703,46 +747,39 @@ static bool uring_quiet(struct weft__engine *engine)
 {
     struct uring *u = self(engine);
 
-    return u->sq_tail == u->sq_head &&
-           *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
-           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
-           !is_waiting_for_room(u) && u->lost == NULL && u->plain == NULL &&
-           atomic_load_explicit(&u->io.woken, memory_order_relaxed) == 0;
+    return u->sq_tail == u->sq_head && !has_completions(u) &&
+           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) && !has_held(u) &&
+           u->lost == NULL && u->plain == NULL;
 }
 
 static int uring_turn(struct weft__engine *engine, weft_time until)
 {
     struct uring *u = self(engine);
-    unsigned reported;
+    unsigned reported = 0;
     int rc = 0;
 
     if (weft__unlikely(!*u->io.alive))
         return ring__refuse_fork(&u->io);
-    reported = reap(u);
+    if (has_completions(u))
+        reported = reap(u);
     if (weft__unlikely(u->plain != NULL))
         reported += attempt_plain(u);
     for (;;) {
         unsigned head = u->sq_head;
-        bool wait;
+        bool crowded;
 
         until = ask_for_lost(u, until);
         feed(u);
-        wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u) &&
-               u->plain == NULL;
-        if (wait) {
-            atomic_store(&u->io.need_wake, 1);
-            wait = atomic_load(&u->io.woken) == 0;
-        }
-        if (wait)
+        crowded = has_held(u) || !u->armed;
+        if (reported == 0 && until != WEFT_NOWAIT && !crowded && u->plain == NULL)
             rc = enter_and_wait(u, queued(u), until);
         else if (queued(u) > 0 || kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
-            rc = enter(u, queued(u), 0, IORING_ENTER_GETEVENTS, NULL);
+            rc = enter_now(u, queued(u));
         else
             rc = 0;
-        atomic_store_explicit(&u->io.need_wake, 0, memory_order_relaxed);
         reported += reap(u);
         /* once more only for what there was no room for, and only while the kernel takes it */
-        if (rc < 0 || !is_waiting_for_room(u) || u->sq_head == head)
+        if (rc < 0 || !crowded || u->sq_head == head)
             break;
     }
     if (rc == -EBUSY || rc == -EAGAIN) {
@@ -760,9 +797,6 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         rc = 0;
     }
     flush(u);
-    /* The runtime looks into its inbox after every turn. */
-    if (atomic_load_explicit(&u->io.woken, memory_order_relaxed) != 0)
-        atomic_exchange(&u->io.woken, 0);
     return rc;
 }
 
@@ -852,7 +886,7 @@ static void uring_destroy(struct weft__engine *engine)
             if (u->sq_tail - u->sq_head < u->sq_entries)
                 fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
                          TAG_CANCEL);
-            enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL);
+            enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL, 0);
             reap(u);
         }
         io_uring_queue_exit(&u->ring);
@@ -1039,6 +1073,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     u->io.base.class = &weft__engine_uring;
     u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;
+    u->receiving_tail = &u->receiving;
     u->cancels_tail = &u->cancels;
     u->plain_tail = &u->plain;
     u->lost_tail = &u->lost;

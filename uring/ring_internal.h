@@ -204,9 +204,7 @@ struct ring__engine {
         *alive; /* reads 0 in a child of fork, which shares the kernel's objects */
     uint64_t enters, submitted, completed;
 
-    atomic_uint woken;     /* a wake() that no turn has seen */
-    atomic_uint need_wake; /* the engine waits, or is about to */
-    int wake_fd;           /* an eventfd, written by wake() when the engine waits */
+    int wake_fd; /* an eventfd, written by wake() */
 
     struct ring_stream *starved;                /* streams that wait for a descriptor to be free */
     struct ring_stream *resting[RING__RESTING]; /* streams with nothing in flight, by descriptor */

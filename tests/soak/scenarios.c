@@ -717,6 +717,8 @@ static void readiness(struct random *r)
         while (rc == 0 && (n = read(c.in, buf, sizeof buf)) > 0)
             channel_check(&c, buf, (size_t)n);
     }
+    if (rc < 0) /* the stream has ended, and nobody reads any more */
+        fiber_scope_cancel(&scope);
     close_scope(r, &scope);
     if (one_in(r, 2)) {
         ring_stream_close(stream);
