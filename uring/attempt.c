@@ -748,6 +748,7 @@ static void start_jobs(struct ring__engine *engine)
         while (j->op != NULL)
             j++;
         offload->busy++;
+        offload->began = true;
         j->op = offload->queue;
         ring__remove(&offload->queue_tail, j->op);
         j->job = (struct weft__job){.run = run_job, .done = job_done, .drop = job_dropped};

@@ -873,7 +873,7 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
 
     if (weft__unlikely(!*e->io.alive))
         return ring__refuse_fork(&e->io);
-    e->woken = false;
+    e->woken = e->io.offload.began = false;
     begin_all(e);
     if (e->stalled != NULL && weft_now() >= e->stalled_until)
         retry_stalled(e);
@@ -887,7 +887,7 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
     if (wait && rc == 0 && !e->woken && e->io.completed == before) {
         verify(e, &e->old);
         verify(e, &e->young);
-        if (e->io.completed == before && e->held.head == NULL)
+        if (e->io.completed == before && e->held.head == NULL && !e->io.offload.began)
             rc = look(e, e->stalled != NULL && e->stalled_until < until ? e->stalled_until : until);
     }
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ETIME ? 0 : rc;
