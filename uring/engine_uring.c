@@ -760,6 +760,7 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
 
     if (weft__unlikely(!*u->io.alive))
         return ring__refuse_fork(&u->io);
+    u->io.offload.began = false;
     if (has_completions(u))
         reported = reap(u);
     if (weft__unlikely(u->plain != NULL))
@@ -771,7 +772,8 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         until = ask_for_lost(u, until);
         feed(u);
         crowded = has_held(u) || !u->armed;
-        if (reported == 0 && until != WEFT_NOWAIT && !crowded && u->plain == NULL)
+        if (reported == 0 && until != WEFT_NOWAIT && !crowded && u->plain == NULL &&
+            !u->io.offload.began)
             rc = enter_and_wait(u, queued(u), until);
         else if (queued(u) > 0 || kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
             rc = enter_now(u, queued(u));
