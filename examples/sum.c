@@ -86,11 +86,10 @@ static int64_t serve(void *arg)
 static int run(void *arg)
 {
     struct program *program = arg;
-    struct signalfd_siginfo signal;
     int error = fiber_detach(serve, program);
 
     if (error == 0)
-        error = fiber_read(program->signals, &signal, sizeof signal, -1, WEFT_FOREVER);
+        error = fiber_signals_wait(program->signals, NULL, WEFT_FOREVER);
     return error < 0 ? error : 0;
 }
 
@@ -102,5 +101,5 @@ int main(int argc, char **argv)
     program_init(&program, "Answers each line of numbers with their sum.");
     program_read_settings(&program, argc, argv);
     status = program_open(&program);
-    return status != 0 ? status : program_status(weft_run(run, &program, NULL));
+    return status != 0 ? status : program_end(&program, weft_run(run, &program, NULL));
 }

@@ -13,6 +13,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -556,6 +557,9 @@ static void layer_finish(struct weft_runtime *rt)
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
 
+    /* none, unless the engine failed: then pool threads may still be at work on these stacks */
+    while (atomic_load(&layer->calls) > 0)
+        sched_yield();
     fiber__stacks_finish(&layer->stacks);
     free(layer);
     rt->layer[WEFT__LAYER_FIBER] = NULL;

@@ -62,6 +62,7 @@ struct fiber_layer {
     struct fiber *caller;
 #endif
     size_t alive;
+    atomic_size_t calls; /* of fiber_blocking, each on a fiber's stack */
     int default_class;
     struct stacks stacks;
 };

@@ -2,8 +2,7 @@
  *
  * No wake-up is lost: a poster pushes and then looks at `asleep`; the runtime sets `asleep` and then
  * looks at the stack. Both are sequentially consistent, so at least one sees the other. A post wakes
- * the engine at most once a sleep. While nobody holds a reference there are no posters, and the
- * runtime saves itself the store, which would be the dearest instruction between two passes.
+ * the engine at most once a sleep.
  *
  * The engine outlives every poster that can still call its wake: a poster counts itself in `users`
  * before it pushes, and closing waits for users to go.
@@ -97,8 +96,6 @@ bool weft__inbox_held(const struct weft_inbox *inbox)
 
 bool weft__inbox_sleep(struct weft_inbox *inbox)
 {
-    if (atomic_load(&inbox->holders) == 0) /* what they posted before they let go is seen */
-        return atomic_load(&inbox->head) == NULL;
     atomic_store(&inbox->asleep, true);
     if (atomic_load(&inbox->head) == NULL)
         return true;

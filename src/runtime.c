@@ -11,6 +11,7 @@
  * the engine goes -> layers free what they have.
  */
 #include "inbox.h"
+#include "offload.h"
 #include "runtime_internal.h"
 #include "timer.h"
 
@@ -457,6 +458,7 @@ static void free_runtime(struct weft_runtime *rt)
 
 static int create_runtime(struct weft_runtime **out, const struct weft_options *options)
 {
+    static _Atomic uint64_t serial;
     struct weft_runtime *rt = NULL;
     int rc;
 
@@ -467,6 +469,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
     rt->strand = rt->pinned = &rt->base;
     rt->after_poll_tail = &rt->after_poll;
     rt->firing = -1;
+    rt->serial = atomic_fetch_add(&serial, 1) + 1;
     rt->thread = pthread_self();
     rc = set_options(rt, options);
     if (rc == 0)
@@ -684,6 +687,7 @@ int weft_stats(struct weft_stats *stats)
     all.timers = rt->timers_started - rt->timers_stopped;
     all.in_flight = rt->engine->in_flight;
     rt->engine->class->stats(rt->engine, &all);
+    weft__offload_stats(&all);
     for (int i = 0; i < WEFT__LAYER_COUNT; i++)
         if (rt->hooks[i] != NULL && rt->hooks[i]->stats != NULL)
             rt->hooks[i]->stats(rt, &all);

@@ -3,12 +3,16 @@
 #include "harness.h"
 
 #include <weft/io.h>
+#include <weft/process.h>
 #include <weft/promise.h>
 #include <weft/scope.h>
+#include <weft/signals.h>
+#include <weft/watch.h>
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int calls;
@@ -20,6 +24,12 @@ static struct promise *count_call(union weft_value value, void *unused)
     calls++;
     cr_assert_eq(fiber_yield(), -EDEADLK, "a callback");
     return promise_fulfilled(value);
+}
+
+static int never_called(void *arg)
+{
+    (void)arg;
+    abort();
 }
 
 static int refused_main(void *arg)
@@ -45,6 +55,11 @@ static int refused_main(void *arg)
         cr_assert_eq(fiber_close(-1), -EDEADLK);
         cr_assert_eq(fiber_stream_next(NULL, NULL, WEFT_NOWAIT), -EDEADLK);
         cr_assert_eq(fiber_scope_close(&scope, 0), -EDEADLK);
+        cr_assert_eq(fiber_blocking(never_called, NULL, WEFT_FOREVER), -EDEADLK);
+        cr_assert_eq(fiber_blocking_owned(never_called, NULL, NULL, WEFT_FOREVER), -EDEADLK);
+        cr_assert_eq(fiber_process_wait(NULL, WEFT_FOREVER), -EDEADLK);
+        cr_assert_eq(fiber_signals_wait(NULL, NULL, WEFT_NOWAIT), -EDEADLK);
+        cr_assert_eq(fiber_watch_next(NULL, NULL, WEFT_NOWAIT), -EDEADLK);
         /* what doesn't suspend is as ever, callbacks on the base stack too */
         cr_assert_not_null(fiber_self());
         cr_assert_eq(fiber_check(), 0);

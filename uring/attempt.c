@@ -693,7 +693,7 @@ int ring__attempt_faulty(struct ring__engine *engine, const struct ring_op *op)
 
 static void start_jobs(struct ring__engine *engine);
 
-static void run_job(struct weft__job *job)
+static void run_job(struct weft_job *job)
 {
     struct ring__job *j = weft__container(job, struct ring__job, job);
 
@@ -710,7 +710,7 @@ static struct ring_op *free_job(struct ring__job *j)
     return op;
 }
 
-static void job_done(struct weft__job *job)
+static void job_done(struct weft_job *job)
 {
     struct ring__job *j = weft__container(job, struct ring__job, job);
     struct ring__engine *engine = j->engine;
@@ -723,11 +723,11 @@ static void job_done(struct weft__job *job)
 
 static void job_done_here(struct weft_task *task)
 {
-    job_done(weft__container(task, struct weft__job, task));
+    job_done(weft__container(task, struct weft_job, task));
 }
 
 /* The runtime has failed, and its engine waits for this job alone. Nobody takes the result. */
-static void job_dropped(struct weft__job *job)
+static void job_dropped(struct weft_job *job)
 {
     struct ring__job *j = weft__container(job, struct ring__job, job);
 
@@ -748,10 +748,9 @@ static void start_jobs(struct ring__engine *engine)
         while (j->op != NULL)
             j++;
         offload->busy++;
-        offload->began = true;
         j->op = offload->queue;
         ring__remove(&offload->queue_tail, j->op);
-        j->job = (struct weft__job){.run = run_job, .done = job_done, .drop = job_dropped};
+        j->job = (struct weft_job){.run = run_job, .done = job_done, .drop = job_dropped};
         if (weft__offload(weft__rt, &j->job, WEFT__JOB_WORK) < 0) {
             run_job(&j->job);
             j->job.task.run = job_done_here;
@@ -773,7 +772,7 @@ bool ring__offload_withdraw(struct ring__engine *engine, struct ring_op *op)
 
     for (struct ring__job *j = offload->jobs; j < offload->jobs + RING__JOBS; j++) {
         if (j->op == op) {
-            if (!weft__offload_withdraw(&j->job))
+            if (!weft_offload_withdraw(&j->job))
                 return false;
             free_job(j);
             start_jobs(engine);
@@ -802,7 +801,7 @@ void ring__offload_finish(struct ring__engine *engine)
     struct ring__offload *offload = &engine->offload;
 
     for (struct ring__job *j = offload->jobs; j < offload->jobs + RING__JOBS; j++)
-        if (j->op != NULL && !weft__offload_withdraw(&j->job))
+        if (j->op != NULL && !weft_offload_withdraw(&j->job))
             while (sem_wait(&offload->dropped) < 0)
                 ;
     sem_destroy(&offload->dropped);

@@ -198,10 +198,20 @@ int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing)
     return 1;
 }
 
-static int close_of(struct weft__engine *engine, int fd)
+static void forget(struct weft__engine *engine, int fd)
 {
     if (engine->class->forget != NULL)
         engine->class->forget(engine, fd);
+}
+
+void ring__forget(struct weft_runtime *rt, int fd)
+{
+    forget(rt->engine, fd);
+}
+
+static int close_of(struct weft__engine *engine, int fd)
+{
+    forget(engine, fd);
     return ring__close_now(fd);
 }
 

@@ -82,6 +82,7 @@ struct epoll {
     struct ring__engine io; /* must be first */
 
     struct queue held;                  /* to be attempted in the next turn */
+    struct queue receiving;             /* after those: they find what is sent in the same turn */
     struct ring_op *young, *old;        /* TRUSTING, through ring_op.other */
     struct ring_op *stalled;            /* the same way */
     weft_time verify_at, stalled_until; /* when `old`, `stalled` are due */
@@ -229,7 +230,7 @@ static void splice_other(struct ring_op **to, struct ring_op **from)
 static void hold(struct epoll *e, struct ring_op *op)
 {
     op->state |= RING__HELD;
-    ring__append(&e->held.tail, op);
+    ring__append(ring__rows[op->row].ready == POLLIN ? &e->receiving.tail : &e->held.tail, op);
 }
 
 static void enqueue(struct epoll *e, struct slot *slot, struct ring_op *op)
@@ -554,9 +555,9 @@ static void leave(struct epoll *e, int fd)
 
 /* The first of those to be attempted. It stands in line behind those that wait for the same; if it is
  * not to wait at all, they go first, as far as they can. */
-static void begin(struct epoll *e)
+static void begin(struct epoll *e, struct queue *from)
 {
-    struct ring_op *op = e->held.head;
+    struct ring_op *op = from->head;
     struct slot *slot = ring__rows[op->row].ready != 0 && !is_odd(op) ? slot_of(e, op->fd) : NULL;
     struct queue *line = slot != NULL ? queue_of(slot, op) : NULL;
     bool patient = !(op->state & RING__CANCELLING) && !has_flag(op, MSG_DONTWAIT);
@@ -566,7 +567,7 @@ static void begin(struct epoll *e)
         line = NULL;
     if (line != NULL && !patient)
         serve(e, slot, line);
-    ring__remove(&e->held.tail, op);
+    ring__remove(&from->tail, op);
     op->state &= (uint16_t)~RING__HELD;
     if (op->row == RING__ROW_close)
         leave(e, op->fd);
@@ -585,17 +586,28 @@ static void begin(struct epoll *e)
 }
 
 /* Those that are held now, but not what is added meanwhile. */
-static void begin_all(struct epoll *e)
+static void begin_those(struct epoll *e, struct queue *held)
 {
     struct ring_op *op = NULL, *last;
 
-    if (e->held.head == NULL)
+    if (held->head == NULL)
         return;
-    last = weft__container(e->held.tail, struct ring_op, next);
+    last = weft__container(held->tail, struct ring_op, next);
     while (op != last) {
-        op = e->held.head;
-        begin(e);
+        op = held->head;
+        begin(e, held);
     }
+}
+
+static void begin_all(struct epoll *e)
+{
+    begin_those(e, &e->held);
+    begin_those(e, &e->receiving);
+}
+
+static bool has_held(const struct epoll *e)
+{
+    return e->held.head != NULL || e->receiving.head != NULL;
 }
 
 /* ---- operations that don't wait for an event ---- */
@@ -860,7 +872,7 @@ static bool engine_quiet(struct weft__engine *engine)
 {
     struct epoll *e = self(engine);
 
-    return e->held.head == NULL &&
+    return !has_held(e) &&
            (e->waiting == 0 || (!e->has_more && weft_now() - e->looked_at < LOOK_EVERY));
 }
 
@@ -873,21 +885,21 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
 
     if (weft__unlikely(!*e->io.alive))
         return ring__refuse_fork(&e->io);
-    e->woken = e->io.offload.began = false;
+    e->woken = false;
     begin_all(e);
     if (e->stalled != NULL && weft_now() >= e->stalled_until)
         retry_stalled(e);
     if ((e->young != NULL || e->old != NULL) && weft_now() >= e->verify_at)
         verify_some(e);
 
-    wait = until != WEFT_NOWAIT && e->io.completed == before && e->held.head == NULL;
+    wait = until != WEFT_NOWAIT && e->io.completed == before && !has_held(e);
     /* before going to sleep: if something is ready, nothing needs to be verified yet */
     if (e->waiting > 0 && (!wait || e->young != NULL || e->old != NULL))
         rc = look(e, WEFT_NOWAIT);
     if (wait && rc == 0 && !e->woken && e->io.completed == before) {
         verify(e, &e->old);
         verify(e, &e->young);
-        if (e->io.completed == before && e->held.head == NULL && !e->io.offload.began)
+        if (e->io.completed == before && !has_held(e))
             rc = look(e, e->stalled != NULL && e->stalled_until < until ? e->stalled_until : until);
     }
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ETIME ? 0 : rc;
@@ -918,6 +930,7 @@ static int engine_create(struct weft__engine **engine, const struct weft_options
     e->io.base.class = &weft__engine_epoll;
     e->has_pwait2 = true;
     init_queue(&e->held);
+    init_queue(&e->receiving);
     rc = ring__engine_init(&e->io, ENTRIES, options, why, why_size);
     if (rc < 0)
         goto no_engine;

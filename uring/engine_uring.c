@@ -2,10 +2,9 @@
  *
  * One io_uring_enter a turn hands over what was queued, runs the kernel's deferred work, and, only
  * if there is nothing else to do, waits. Invariants:
- *   - An operation is in one place: a list, the submission queue, or the kernel. On a list are those
- *     that receive, until the engine is about to enter the kernel, those without room, and those that
- *     plain system calls do, until the next turn; these may also be with the pool, or a poll in the
- *     kernel stands in for them.
+ *   - An operation is in one place: a list, the submission queue, or the kernel; or, as long as
+ *     plain system calls do it, the plain list, the pool, or in a poll in the kernel. On a list are
+ *     those that receive, until the engine is about to enter the kernel, and those without room.
  *     What is in flight is counted by operation, never inferred from what entering returns: a call
  *     may submit part of the queue, or all of it and still fail.
  *   - The queues are FIFO, but that what receives goes to the kernel after all else: so a receive
@@ -575,14 +574,12 @@ static void uring_attempted(struct ring__engine *engine, struct ring_op *op, int
 }
 
 /* Attempts what is on the plain list now. */
-static unsigned attempt_plain(struct uring *u)
+static unsigned attempt_list(struct uring *u, struct ring_op *op)
 {
-    struct ring_op *next, *op = u->plain;
+    struct ring_op *next;
     unsigned reported = 0;
     int res;
 
-    u->plain = NULL;
-    u->plain_tail = &u->plain;
     for (; op != NULL; op = next) {
         next = op->next;
         op->state &= (uint16_t)~RING__HELD;
@@ -591,6 +588,24 @@ static unsigned attempt_plain(struct uring *u)
         reported += go_on_plainly(u, op, res);
     }
     return reported;
+}
+
+/* Those that receive last, as elsewhere. */
+static unsigned attempt_plain(struct uring *u)
+{
+    struct ring_op *next, *op = u->plain;
+    struct ring_op *receiving = NULL, **receiving_tail = &receiving;
+    struct ring_op *others = NULL, **others_tail = &others;
+    unsigned reported;
+
+    u->plain = NULL;
+    u->plain_tail = &u->plain;
+    for (; op != NULL; op = next) {
+        next = op->next;
+        ring__append(ring__rows[op->row].ready == POLLIN ? &receiving_tail : &others_tail, op);
+    }
+    reported = attempt_list(u, others);
+    return reported + attempt_list(u, receiving);
 }
 
 /* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
@@ -760,7 +775,6 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
 
     if (weft__unlikely(!*u->io.alive))
         return ring__refuse_fork(&u->io);
-    u->io.offload.began = false;
     if (has_completions(u))
         reported = reap(u);
     if (weft__unlikely(u->plain != NULL))
@@ -771,9 +785,8 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
 
         until = ask_for_lost(u, until);
         feed(u);
-        crowded = has_held(u) || !u->armed;
-        if (reported == 0 && until != WEFT_NOWAIT && !crowded && u->plain == NULL &&
-            !u->io.offload.began)
+        crowded = has_held(u) || !u->armed || u->plain != NULL;
+        if (reported == 0 && until != WEFT_NOWAIT && !crowded)
             rc = enter_and_wait(u, queued(u), until);
         else if (queued(u) > 0 || kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
             rc = enter_now(u, queued(u));
@@ -1046,7 +1059,7 @@ static void probe_opcodes(struct uring *u)
         uint16_t traits = ring__rows[row].traits;
         bool marked = traits & (RING__WIDE | RING__LONG | RING__MULTI | RING__CHOSEN);
         bool refused = ring__refused_rows[row] && row != RING__ROW_poll &&
-                       row != RING__ROW_connect && !(traits & (RING__MULTI | RING__CHOSEN));
+                       !(traits & (RING__MULTI | RING__CHOSEN));
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
         marked |= row == RING__ROW_poll;

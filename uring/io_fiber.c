@@ -300,106 +300,129 @@ int fiber_close(int fd)
     return rc;
 }
 
-/* ---- connecting by name ---- */
+/* ---- names ---- */
 
 struct search {
-    struct ring__lookup *lookup;
+    struct ring_resolve resolve;
     struct fiber_wait wait;
     struct weft_timer deadline;
     struct weft_runtime *rt;
     struct fiber *fiber;
-    int reason;
+    int result;
 };
 
 /* Ends the wait; who else could end it is made unable to first. */
-static void search_wake(struct search *s, int reason)
+static void search_wake(struct search *s, int result)
 {
-    s->reason = reason;
-    s->wait.cancel = NULL;
+    s->result = result;
+    ring_resolve_cancel(&s->resolve);
     weft__timer_stop(s->rt, &s->deadline);
     fiber__wake(s->rt, s->fiber);
 }
 
-static void search_found(struct ring__lookup *lookup, void *owner)
+static void search_done(struct ring_resolve *resolve, int result)
 {
-    (void)lookup;
-    search_wake(owner, 0);
+    search_wake(weft__container(resolve, struct search, resolve), result);
 }
 
 static void search_cancel(struct fiber_wait *wait)
 {
     struct search *s = weft__container(wait, struct search, wait);
 
-    ring__lookup_give_up(s->lookup);
     search_wake(s, s->fiber->cancelled);
 }
 
 static void search_expire(struct weft_timer *timer)
 {
-    struct search *s = weft__container(timer, struct search, deadline);
-
-    ring__lookup_give_up(s->lookup);
-    search_wake(s, -ETIMEDOUT);
+    search_wake(weft__container(timer, struct search, deadline), -ETIMEDOUT);
 }
 
-/* A socket connected to one address: the descriptor or a negative errno. */
-static int connect_to(const struct sockaddr *address, socklen_t len, weft_time deadline)
-{
-    int fd = ring__stream_socket(address->sa_family), rc;
-
-    if (fd < 0)
-        return fd;
-    rc = fiber_connect(fd, address, len, deadline);
-    if (rc == 0)
-        return fd;
-    ring__close(weft__rt, fd);
-    return rc;
-}
-
-int fiber_connect_host(const char *host, const char *service, weft_time deadline)
+int fiber_resolve_host(const char *host, const char *service, unsigned flags,
+                       struct ring_addresses **list, weft_time deadline)
 {
     struct weft_runtime *rt = weft__rt;
-    struct search s = {.rt = rt, .fiber = fiber__self(rt)};
-    const struct sockaddr *address;
-    int rc = enter_wait(rt), started;
-    socklen_t len;
+    struct search s = {.resolve.done = search_done, .rt = rt, .fiber = fiber__self(rt)};
+    int rc = enter_wait(rt);
 
-    if (rc < 0)
-        return rc;
-    s.lookup = ring__lookup_start(rt, host, service, search_found, &s, &started);
-    if (started < 0)
-        return started;
-    if (started > 0) {
+    if (list == NULL)
+        return rc < 0 ? rc : -EFAULT;
+    *list = NULL;
+    if (rc == 0)
+        rc = ring_resolve_host(&s.resolve, host, service, flags);
+    if (rc == -EINPROGRESS && deadline <= WEFT_NOWAIT) {
+        ring_resolve_cancel(&s.resolve);
+        return -ETIMEDOUT;
+    }
+    if (rc == -EINPROGRESS) {
         weft_timer_init(&s.deadline, search_expire);
-        if (deadline <= WEFT_NOWAIT) {
-            ring__lookup_finish(s.lookup);
-            return -ETIMEDOUT;
-        }
         if (deadline != WEFT_FOREVER)
             weft__timer_start(rt, &s.deadline, deadline);
         s.wait = (struct fiber_wait){.cancel = search_cancel, .what = "lookup", .detail = -1};
         fiber__park(rt, s.fiber, &s.wait);
+        rc = s.result;
     }
-    rc = s.reason != 0 ? s.reason : ring__lookup_result(s.lookup);
-    if (rc == 0) {
-        rc = -ENOENT;
-        while ((address = ring__lookup_next(s.lookup, &len)) != NULL) {
-            rc = connect_to(address, len, deadline);
-            if (rc >= 0 || s.fiber->cancelled || ring__is_late(deadline))
-                break;
-        }
-    }
-    ring__lookup_finish(s.lookup);
+    if (rc == 0)
+        *list = s.resolve.list;
     return rc;
+}
+
+/* ---- connecting by name ---- */
+
+struct connecting {
+    struct ring__connect connect;
+    struct fiber_wait wait;
+    struct fiber *fiber;
+    int result;
+};
+
+static void connecting_done(struct ring__connect *connect, int result)
+{
+    struct connecting *c = weft__container(connect, struct connecting, connect);
+
+    c->result = result;
+    fiber__wake(connect->rt, c->fiber);
+}
+
+static void connecting_cancel(struct fiber_wait *wait)
+{
+    struct connecting *c = weft__container(wait, struct connecting, wait);
+
+    ring__connect_end(&c->connect, c->fiber->cancelled);
+}
+
+/* The result of what has started with `rc`. */
+static int wait_connected(struct weft_runtime *rt, struct connecting *c, int rc)
+{
+    if (rc != -EINPROGRESS)
+        return rc;
+    c->fiber = fiber__current(rt);
+    c->wait = (struct fiber_wait){.cancel = connecting_cancel, .what = "connect", .detail = -1};
+    fiber__park(rt, c->fiber, &c->wait);
+    return c->result;
+}
+
+#define CONNECT(start, ...)                            \
+    struct weft_runtime *rt = weft__rt;                \
+    struct connecting c;                               \
+    int rc = enter_wait(rt);                           \
+                                                       \
+    if (rc < 0)                                        \
+        return rc;                                     \
+    c.connect.done = connecting_done;                  \
+    rc = start(rt, &c.connect, __VA_ARGS__, deadline); \
+    return wait_connected(rt, &c, rc)
+
+int fiber_connect_host(const char *host, const char *service, weft_time deadline)
+{
+    CONNECT(ring__connect_host, host, service);
+}
+
+int fiber_connect_any(struct ring_addresses *list, weft_time deadline)
+{
+    CONNECT(ring__connect_any, list);
 }
 
 int fiber_connect_unix(const char *path, weft_time deadline)
 {
-    union ring__address address;
-    socklen_t len;
-    int rc = enter_wait(weft__rt);
-
-    if (rc == 0)
-        rc = ring__local_address(path, &address, &len);
-    return rc < 0 ? rc : connect_to(&address.any, len, deadline);
+    CONNECT(ring__connect_local, path);
 }

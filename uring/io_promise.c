@@ -30,6 +30,16 @@ static void settle(void *extra, int res)
     promise__settle(promise__of_extra(extra), res < 0 ? res : 0, weft_num(res));
 }
 
+/* With a descriptor of our own making. */
+static void settle_fd(struct weft_runtime *rt, void *extra, int res)
+{
+    if (res >= 0 && is_for_nobody(rt, extra)) {
+        ring__close(rt, res);
+        res = -ECANCELED;
+    }
+    settle(extra, res);
+}
+
 static int outcome(const struct request *r, int res)
 {
     return r->reason != 0 && (res == -ECANCELED || res == -EINTR) ? r->reason : res;
@@ -384,173 +394,116 @@ struct promise *promise_close(int fd)
     return p;
 }
 
-/* ---- connecting by name ---- */
+/* ---- names ---- */
 
-struct connect_request {
-    struct request request;      /* must be first */
-    struct ring__lookup *lookup; /* NULL: `local` is the address */
-    bool searching;              /* the pool looks the name up; nothing is in the ring */
-    int fd;
-    weft_time deadline;
-    union ring__address local;
+struct search {
+    struct ring_resolve resolve;
+    struct weft_runtime *rt;
+    struct weft_timer deadline;
 };
 
-static void connect_finish(struct connect_request *c, int res)
+static void destroy_addresses(void *list)
 {
-    struct request *r = &c->request;
-
-    ring__lookup_finish(c->lookup);
-    weft__timer_stop(r->rt, &r->deadline);
-    if (res >= 0 && is_for_nobody(r->rt, c)) {
-        ring__close(r->rt, res);
-        res = -ECANCELED;
-    }
-    settle(c, outcome(r, res));
+    ring_addresses_destroy(list);
 }
 
-/* Tries the next address; without one `error` is the outcome. */
-static void connect_next(struct connect_request *c, int error)
+static void search_finish(struct search *s, int result)
 {
-    struct request *r = &c->request;
-    const struct sockaddr *address;
-    socklen_t len;
+    struct promise *p = promise__of_extra(s);
 
-    while ((address = ring__lookup_next(c->lookup, &len)) != NULL) {
-        c->fd = error = ring__stream_socket(address->sa_family);
-        if (error < 0)
-            continue;
-        error = ring__prepare_connect(&r->op, c->fd, address, len);
-        if (error == 0)
-            error = ring__submit(r->rt, &r->op);
-        if (error == 0) {
-            if (r->reason != 0 || c->deadline <= WEFT_NOWAIT)
-                request_end(r, -ETIMEDOUT);
-            return;
-        }
-        ring__close(c->request.rt, c->fd);
-    }
-    connect_finish(c, error);
-}
-
-static void connect_done(struct ring_op *op, int res, unsigned flags)
-{
-    struct connect_request *c = weft__container(op, struct connect_request, request.op);
-
-    (void)flags;
-    if (res == 0) {
-        connect_finish(c, c->fd);
-        return;
-    }
-    ring__close(c->request.rt, c->fd);
-    if (c->lookup == NULL || c->request.reason != 0)
-        connect_finish(c, res);
+    ring_resolve_cancel(&s->resolve);
+    weft__timer_stop(s->rt, &s->deadline);
+    if (result == 0)
+        promise__settle_owned(p, s->resolve.list, destroy_addresses);
     else
-        connect_next(c, res);
+        promise__settle(p, result, weft_num(0));
 }
 
-static void connect_found(struct ring__lookup *lookup, void *owner)
+static void search_done(struct ring_resolve *resolve, int result)
 {
-    struct connect_request *c = owner;
-    int error = ring__lookup_result(lookup);
-
-    c->searching = false;
-    if (error < 0)
-        connect_finish(c, error);
-    else
-        connect_next(c, -ENOENT);
+    search_finish(weft__container(resolve, struct search, resolve), result);
 }
 
-static void connect_end(struct connect_request *c, int reason)
+static void search_cancel(struct promise *p)
 {
-    if (c->searching) {
-        ring__lookup_give_up(c->lookup);
-        connect_finish(c, reason);
-    } else {
-        request_end(&c->request, reason);
-    }
+    search_finish(promise__extra(p), -ECANCELED);
 }
 
-static void connect_cancel(struct promise *p)
+static void search_expire(struct weft_timer *timer)
 {
-    connect_end(promise__extra(p), -ECANCELED);
+    search_finish(weft__container(timer, struct search, deadline), -ETIMEDOUT);
 }
 
-static void connect_expire(struct weft_timer *timer)
-{
-    connect_end(weft__container(timer, struct connect_request, request.deadline), -ETIMEDOUT);
-}
-
-static struct promise *connect_create(struct connect_request **out, weft_time deadline)
+struct promise *promise_resolve_host(const char *host, const char *service, unsigned flags,
+                                     weft_time deadline)
 {
     struct weft_runtime *rt = weft__rt;
-    struct connect_request *c;
-    struct promise *p;
     void *extra = NULL;
+    struct search *s;
+    struct promise *p;
+    int rc;
 
-    *out = NULL;
     if (rt == NULL)
         return promise_rejected(-EINVAL);
-    p = promise__create_operation(rt, sizeof *c, connect_cancel, &extra);
+    p = promise__create_operation(rt, sizeof *s, search_cancel, &extra);
     if (extra == NULL)
         return p;
-    *out = c = extra;
-    c->request.op.done = connect_done;
-    c->request.rt = rt;
-    c->request.reason = 0;
-    c->lookup = NULL;
-    c->searching = false;
-    c->deadline = deadline;
-    weft_timer_init(&c->request.deadline, connect_expire);
-    if (deadline > WEFT_NOWAIT && deadline != WEFT_FOREVER)
-        weft__timer_start(rt, &c->request.deadline, deadline);
+    s = extra;
+    s->resolve.done = search_done;
+    s->rt = rt;
+    weft_timer_init(&s->deadline, search_expire);
+    rc = ring_resolve_host(&s->resolve, host, service, flags);
+    if (rc != -EINPROGRESS)
+        search_finish(s, rc);
+    else if (deadline <= WEFT_NOWAIT)
+        search_finish(s, -ETIMEDOUT);
+    else if (deadline != WEFT_FOREVER)
+        weft__timer_start(rt, &s->deadline, deadline);
     return p;
 }
+
+/* ---- connecting by name ---- */
+
+static void connecting_done(struct ring__connect *connect, int result)
+{
+    settle_fd(connect->rt, connect, result);
+}
+
+static void connecting_cancel(struct promise *p)
+{
+    ring__connect_end(promise__extra(p), -ECANCELED);
+}
+
+#define CONNECT(start, ...)                                                        \
+    struct weft_runtime *rt = weft__rt;                                            \
+    struct ring__connect *connect;                                                 \
+    void *extra = NULL;                                                            \
+    struct promise *p;                                                             \
+    int rc;                                                                        \
+                                                                                   \
+    if (rt == NULL)                                                                \
+        return promise_rejected(-EINVAL);                                          \
+    p = promise__create_operation(rt, sizeof *connect, connecting_cancel, &extra); \
+    if (extra == NULL)                                                             \
+        return p;                                                                  \
+    connect = extra;                                                               \
+    connect->done = connecting_done;                                               \
+    rc = start(rt, connect, __VA_ARGS__, deadline);                                \
+    if (rc != -EINPROGRESS)                                                        \
+        settle_fd(rt, connect, rc);                                                \
+    return p
 
 struct promise *promise_connect_host(const char *host, const char *service, weft_time deadline)
 {
-    struct connect_request *c;
-    struct promise *p = connect_create(&c, deadline);
-    int started;
+    CONNECT(ring__connect_host, host, service);
+}
 
-    if (c == NULL)
-        return p;
-    c->lookup = ring__lookup_start(c->request.rt, host, service, connect_found, c, &started);
-    if (started < 0) {
-        connect_finish(c, started);
-    } else if (started == 0) {
-        connect_next(c, -ENOENT);
-    } else {
-        c->searching = true;
-        if (deadline <= WEFT_NOWAIT)
-            connect_end(c, -ETIMEDOUT);
-    }
-    return p;
+struct promise *promise_connect_any(struct ring_addresses *list, weft_time deadline)
+{
+    CONNECT(ring__connect_any, list);
 }
 
 struct promise *promise_connect_unix(const char *path, weft_time deadline)
 {
-    struct connect_request *c;
-    struct promise *p = connect_create(&c, deadline);
-    socklen_t len;
-    int rc;
-
-    if (c == NULL)
-        return p;
-    rc = ring__local_address(path, &c->local, &len);
-    if (rc == 0)
-        rc = c->fd = ring__stream_socket(AF_UNIX);
-    if (rc < 0) {
-        connect_finish(c, rc);
-        return p;
-    }
-    rc = ring__prepare_connect(&c->request.op, c->fd, &c->local.any, len);
-    if (rc == 0)
-        rc = ring__submit(c->request.rt, &c->request.op);
-    if (rc < 0) {
-        ring__close(c->request.rt, c->fd);
-        connect_finish(c, rc);
-    } else if (deadline <= WEFT_NOWAIT) {
-        request_end(&c->request, -ETIMEDOUT);
-    }
-    return p;
+    CONNECT(ring__connect_local, path);
 }

@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/openat2.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -348,6 +349,9 @@ void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing);
  * have been on closes it so: the engine forgets what it knows of it. */
 int ring__close(struct weft_runtime *rt, int fd);
 
+/* The same for who closes it in another way, right after this. */
+void ring__forget(struct weft_runtime *rt, int fd);
+
 /* close(2), with its result. */
 int ring__close_now(int fd);
 
@@ -392,37 +396,78 @@ union ring__address {
 int ring__local_address(const char *path, union ring__address *address, socklen_t *len);
 
 /* The port a service has, known without a lookup: a number, or a well-known name; NULL: 0.
- * -ENOENT when a lookup must tell. */
+ * -ENOENT when a lookup must tell, -EINVAL for what is no service. */
 int ring__service_port(const char *service);
 
-/* A numeric address, "127.0.0.1", "::1", "fe80::1%eth0". False if it isn't one. */
-bool ring__numeric_address(const char *host, int port, union ring__address *address,
-                           socklen_t *len);
+/* One address, as getaddrinfo describes it. */
+struct ring__entry {
+    struct addrinfo info; /* ai_addr: `address` */
+    union ring__address address;
+};
 
-/* Where a host is, found out step by step: start() with numeric and well-known names answers at
- * once; else a pool thread looks them up and `found` is called on the base stack.
- *
- * The memory is shared by the caller and the pool, so that each can be gone first. */
-struct ring__lookup;
+/* Reads a host and a service that need no lookup. 0: *entry is the answer; 1: a lookup must tell; or
+ * a negative errno of ring_resolve_host. */
+int ring__resolve_numeric(const char *host, const char *service, unsigned flags,
+                          struct ring__entry *entry);
 
-/* Returns the lookup with *started: 0: answered, walk it; 1: found() will be called; or a negative
- * errno, and NULL. */
-struct ring__lookup *ring__lookup_start(struct weft_runtime *rt, const char *host,
-                                        const char *service,
-                                        void (*found)(struct ring__lookup *, void *owner),
-                                        void *owner, int *started);
+/* Looks up what ring__resolve_numeric cannot tell: -EINPROGRESS or a negative errno. */
+int ring__look_up(struct weft_runtime *rt, struct ring_resolve *resolve, const char *host,
+                  const char *service, unsigned flags);
 
-/* 0 when there are addresses, or a negative errno. */
-int ring__lookup_result(const struct ring__lookup *lookup);
+/* A list of that many addresses, zeroed, for ring__entry_set; NULL: no memory. */
+struct ring_addresses *ring__addresses_create(size_t count, struct ring__entry **entries);
+struct ring_addresses *ring__addresses_ref(struct ring_addresses *list);
+void ring__entry_set(struct ring__entry *entry, const struct sockaddr *address, socklen_t len);
 
-/* The next address to try, valid as long as the lookup; NULL when there are no more. */
-const struct sockaddr *ring__lookup_next(struct ring__lookup *lookup, socklen_t *len);
+/* getaddrinfo(3); tests put their own here. */
+extern int (*ring__getaddrinfo)(const char *host, const char *service, const struct addrinfo *hints,
+                                struct addrinfo **list);
 
-/* found() will not be called any more; all that may follow is finish(). */
-void ring__lookup_give_up(struct ring__lookup *lookup);
+/* ---- connecting to the first of several addresses that answers: see connect.c ---- */
 
-/* The caller is done with it. NULL is fine. */
-void ring__lookup_finish(struct ring__lookup *lookup);
+enum { RING__RACERS = 6 }; /* at a time */
+
+struct ring__racer {
+    struct ring_op op;
+    struct ring__connect *connect;
+    int fd;           /* -1: no attempt */
+    unsigned number;  /* the how many-th it is */
+    bool is_given_up; /* to make room for another address */
+};
+
+struct ring__connect {
+    /* Called on the base stack, or by ring__connect_end; last: the memory is the caller's again. */
+    void (*done)(struct ring__connect *connect, int result);
+    struct weft_runtime *rt;
+    struct ring_resolve resolve;
+    struct ring_addresses *list;    /* what `next` points into; NULL: `local` */
+    const struct addrinfo *next[2]; /* not yet tried: of the first address's family; of others */
+    struct weft_timer timer;        /* until the next attempt, or the deadline */
+    weft_time deadline;
+    int family;
+    unsigned turn; /* which of `next` is next */
+    unsigned started, active;
+    int fd;     /* the first connection; -1: none yet */
+    int reason; /* why its end was asked for; 0: it was not */
+    int error;  /* what has failed so far; 0: nothing */
+    struct ring__entry local;
+    struct ring__racer racers[RING__RACERS];
+};
+
+/* Starts: the result at once (a descriptor, or a negative errno), or -EINPROGRESS: `done`, which is
+ * set, will be called. Strings and list may go at once. */
+int ring__connect_host(struct weft_runtime *rt, struct ring__connect *connect, const char *host,
+                       const char *service, weft_time deadline);
+int ring__connect_any(struct weft_runtime *rt, struct ring__connect *connect,
+                      struct ring_addresses *list, weft_time deadline);
+int ring__connect_local(struct weft_runtime *rt, struct ring__connect *connect, const char *path,
+                        weft_time deadline);
+
+/* Asks for its end, for that reason: `done` is called, now or when the kernel is through with it. */
+void ring__connect_end(struct ring__connect *connect, int reason);
+
+/* How long an address has for itself. */
+extern int64_t ring__connect_delay;
 
 /* A stream socket of that family: a descriptor or a negative errno. */
 int ring__stream_socket(int family);
@@ -435,8 +480,7 @@ struct ring__faults *ring__faults(struct weft_runtime *rt);
 /* Set-up flags that the kernel is made not to know. */
 extern unsigned ring__refused_flags;
 
-/* Operations whose opcode the kernel is made not to know; but for what it always has, and cannot do
- * without: polls, connect, streams. */
+/* Operations whose opcode the kernel is made not to know; but for poll, which is always there. */
 extern bool ring__refused_rows[RING__ROWS];
 
 #endif

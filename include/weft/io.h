@@ -272,13 +272,34 @@ FIBER_SUSPENDS WEFT_API int fiber_send_all(int fd, const void *buf, size_t len, 
 FIBER_SUSPENDS WEFT_API int fiber_sendfile(int out, int in, int64_t offset, size_t len,
                                            size_t *done, weft_time deadline);
 
-/* Connects a new TCP socket to a host by name, trying its addresses in order. host: a name or a
- * numeric address. service: a port number or a service's name ("http"). Numeric and well-known ones
- * need no lookup; the others are looked up on a thread of the runtime's pool, one allocation.
- * Returns the descriptor, the caller's to close; -ENOENT for an unknown host, -EAGAIN when the name
- * server doesn't answer, -EINVAL for an unknown service; or what the last connect said. Since 0.1. */
+/* Finds out where a host is: host, service, flags and errors as of ring_resolve_host. list: receives
+ * the addresses, the caller's to free with ring_addresses_destroy; NULL if there is an error. A
+ * lookup that is given up, for the deadline or a cancellation, keeps nothing of the caller's.
+ * Allocates the list. Returns 0, or a negative errno. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_resolve_host(const char *host, const char *service,
+                                               unsigned flags, struct ring_addresses **list,
+                                               weft_time deadline);
+
+/* Connects a new TCP socket to a host by name: to the first of its addresses that answers. host,
+ * service: as of ring_resolve_host, but service must not be NULL.
+ *
+ * The addresses are tried as RFC 8305 ("happy eyeballs") says: in the order of preference, but IPv6
+ * and IPv4 in turns; one that has not answered after 250 ms goes on while the next is tried beside
+ * it, one that fails makes room for the next at once. At most 6 are tried at a time: then the one
+ * tried longest is given up (-ETIMEDOUT). The first connection wins; all other attempts are over and
+ * their sockets closed when the call returns. The deadline is for the whole.
+ *
+ * A numeric address needs no memory, a name that of its addresses.
+ * Returns the descriptor, the caller's to close; an error of ring_resolve_host; or, when every
+ * address has failed, the first error that tells most: what this process lacks (-EMFILE, -ENFILE,
+ * -ENOBUFS, -ENOMEM) before an answer from the way there (-ECONNREFUSED, -EHOSTUNREACH, ...) before
+ * the lack of any way (-ENETUNREACH, -EADDRNOTAVAIL, -EAFNOSUPPORT). Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_connect_host(const char *host, const char *service,
                                                weft_time deadline);
+
+/* fiber_connect_host to addresses known already. list: of stream addresses; lent.
+ * -EINVAL for NULL, or addresses for datagrams. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_connect_any(struct ring_addresses *list, weft_time deadline);
 
 /* Connects a new local socket. path: the socket's file, or "@name" in the abstract namespace.
  * Returns the descriptor, the caller's to close; -EINVAL for NULL or "", -ENAMETOOLONG; or what
@@ -474,9 +495,19 @@ promise_send_all(int fd, const void *buf, size_t len, int flags, size_t *done, w
 WEFT_API WEFT_NODISCARD struct promise *
 promise_sendfile(int out, int in, int64_t offset, size_t len, size_t *done, weft_time deadline);
 
+/* Fulfilled with a pointer (union weft_value.ptr), the struct ring_addresses, which the promise
+ * destroys unless somebody takes it with the last reference, as fiber_await does. host, service:
+ * copied. promise_cancel ends it at once. Allocates the list, too. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_resolve_host(const char *host, const char *service,
+                                                             unsigned flags, weft_time deadline);
+
 /* Fulfilled with a connected socket's descriptor. host, service: copied. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_connect_host(const char *host, const char *service,
                                                              weft_time deadline);
+
+/* Fulfilled with a connected socket's descriptor. list: shared, may be destroyed at once. Since 0.1. */
+WEFT_API WEFT_NODISCARD struct promise *promise_connect_any(struct ring_addresses *list,
+                                                            weft_time deadline);
 
 /* Fulfilled with a connected socket's descriptor. path: copied. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct promise *promise_connect_unix(const char *path, weft_time deadline);

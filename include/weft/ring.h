@@ -1,6 +1,6 @@
 /* weft/ring.h: I/O as the engine does it: an operation on your own memory and a function that is
- * called when it is over. Nothing here suspends, allocates or knows a fiber or a promise; the two
- * front ends in weft/io.h are made of this.
+ * called when it is over. Nothing here suspends or knows a fiber or a promise, and but for lists of
+ * addresses nothing allocates; the two front ends in weft/io.h are made of this.
  *
  *     struct echo { struct ring_op op; ... };
  *     echo->op.done = echo_received;
@@ -32,6 +32,7 @@
 struct epoll_event;
 struct open_how;
 struct statx;
+struct addrinfo;
 
 WEFT_BEGIN_DECLS
 
@@ -274,17 +275,99 @@ WEFT_API WEFT_NODISCARD int ring_futex_wake(struct ring_op *op, uint32_t *word, 
 WEFT_API WEFT_NODISCARD int ring_waitid(struct ring_op *op, int which, int id, void *info,
                                         int options);
 
-/* ---- Sockets to listen on; any thread, with or without a runtime; they never suspend ----------- */
+/* ---- Where a host is -------------------------------------------------------------------------- */
+
+/* The addresses of a host: a list that is never empty and never changes. */
+struct ring_addresses;
+
+/* The first address, the one that RFC 6724 prefers; the others follow by ai_next. Each has what
+ * socket(2) and connect(2) want: ai_family, ai_socktype, ai_protocol, ai_addr, ai_addrlen (see
+ * <netdb.h>); ai_canonname is NULL. They live as long as the list. Any thread. Since 0.1. */
+WEFT_API const struct addrinfo *ring_addresses_first(const struct ring_addresses *list);
+
+/* Frees a list. NULL is fine. Any thread. Since 0.1. */
+WEFT_API void ring_addresses_destroy(struct ring_addresses *list);
+
+/* What to look for: bits, 0: addresses of both families for a stream (TCP). */
+#define RING_IPV4     1u /* IPv4 addresses; with RING_IPV6, or without either: both families */
+#define RING_IPV6     2u /* IPv6 addresses */
+#define RING_DATAGRAM 4u /* for datagrams (UDP): a service's number, ai_socktype and ai_protocol */
+
+/* A lookup under way. Set `done`, the caller's; `list` is read-only; the rest is private and needs no
+ * initialisation.
+ *
+ * done(resolve, result) is called on the base stack: 0, and `list` is what was found; or a negative
+ * errno, and it is NULL. It may free or reuse the struct. */
+struct ring_resolve {
+    void (*done)(struct ring_resolve *resolve, int result);
+    struct ring_addresses *list;    /* the caller's to destroy */
+    struct ring_addresses *pending; /* private */
+    uint64_t reserved[3];
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(struct ring_resolve) == 48, "part of the ABI");
+#else
+_Static_assert(sizeof(struct ring_resolve) == 48, "part of the ABI");
+#endif
+
+/* Finds out where a host is. host: a name, or a numeric address ("192.0.2.1", "2001:db8::1",
+ * "fe80::1%eth0"). service: a port number or a service's name ("http"); NULL: port 0. flags:
+ * RING_IPV4, RING_IPV6, RING_DATAGRAM. host, service: copied.
+ *
+ * A numeric host, with a port number or a well-known service, is answered at once. All else is
+ * getaddrinfo's (3), on a thread of the process's pool; a bounded number of such lookups runs at a
+ * time, in the order in which they were asked for, and they hold up no other work. There is no cache
+ * but the system's.
+ *
+ * Returns 0: `list` is the answer, `done` is not called. -EINPROGRESS: it will be, once, unless
+ * ring_resolve_cancel or the runtime's end come first. Here, or to `done`:
+ *     -EINVAL        NULL or "" for a host, an unknown service, a port above 65535, unknown flags,
+ *                    no runtime
+ *     -ENAMETOOLONG  a host of more than 1024 bytes
+ *     -ENOENT        there is no such host, or it has no address of that family (EAI_NONAME,
+ *                    EAI_NODATA, EAI_ADDRFAMILY)
+ *     -EAGAIN        the name server doesn't answer (EAI_AGAIN), or no thread could be made
+ *     -ENOMEM        EAI_MEMORY too
+ *     -EIO           the name server failed (EAI_FAIL), or anything else
+ *     EAI_SYSTEM is what errno said.
+ * Allocates the list. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
+WEFT_API WEFT_NODISCARD int ring_resolve_host(struct ring_resolve *resolve, const char *host,
+                                              const char *service, unsigned flags);
+
+/* Gives a lookup up: `done` is not called any more, and the struct is the caller's at once; what the
+ * name server may still say is dropped. Does nothing after an answer. Runtime's thread, callbacks
+ * too; doesn't suspend, cannot fail. Since 0.1. */
+WEFT_API void ring_resolve_cancel(struct ring_resolve *resolve);
+
+/* ---- Bound sockets; any thread, with or without a runtime; they never suspend ------------------ */
+
+/* How to bind: bits. */
+#define RING_REUSEPORT \
+    8u                  /* other sockets of this user may bind the same port, all with this flag:
+                            * the kernel spreads connections (datagrams: peers) over them */
+#define RING_V6ONLY 16u /* an IPv6 socket that takes no IPv4 */
 
 /* Makes a TCP socket that listens. host: a numeric IPv4 or IPv6 address; NULL: every address of
- * both families. service: a port number, or a name known without a lookup ("http", "https"); "0":
- * any free port, see ring_local_port. backlog: connections that may wait for accept; 0: the
- * system's maximum. SO_REUSEADDR and close-on-exec are set.
+ * both families (with RING_V6ONLY: every IPv6 address). service: a port number, or a name known
+ * without a lookup ("http", "https"); "0" or NULL: any free port, see ring_local_port. backlog:
+ * connections that may wait for accept; 0: the system's maximum. flags: RING_REUSEPORT, for a
+ * listener in each of several threads or processes; RING_V6ONLY. SO_REUSEADDR and close-on-exec are
+ * set.
  * Returns the descriptor, the caller's to close; -EINVAL for a host or service that isn't numeric,
- * or what socket, bind or listen say (-EADDRINUSE, -EACCES). Since 0.1. */
+ * unknown flags, RING_V6ONLY with an IPv4 address; or what socket, bind or listen say (-EADDRINUSE,
+ * -EACCES). Since 0.1. */
+WEFT_API WEFT_NODISCARD int ring_listen_with(const char *host, const char *service, int backlog,
+                                             unsigned flags);
+
+/* The same without flags. Since 0.1. */
 WEFT_API WEFT_NODISCARD int ring_listen(const char *host, const char *service, int backlog);
 
-/* The same on a local socket. path: of the file to make, which must not exist and stays when the
+/* Makes a UDP socket bound to an address: host, service, flags and result as in ring_listen_with.
+ * IPv4 peers of a socket for both families have mapped addresses ("::ffff:192.0.2.1"). Since 0.1. */
+WEFT_API WEFT_NODISCARD int ring_bind_udp(const char *host, const char *service, unsigned flags);
+
+/* Listens on a local socket. path: of the file to make, which must not exist and stays when the
  * socket is closed; "@name": a name in the abstract namespace, which leaves nothing behind.
  * Returns the descriptor; -EINVAL for NULL or "", -ENAMETOOLONG, or what socket, bind or listen say.
  * Since 0.1. */

@@ -202,10 +202,13 @@ struct weft_stats {
     uint64_t stacks;    /* stacks mapped, in use or pooled */
     uint64_t
         promises; /* blocks of promises in use; a settled promise that is its handle has none */
-    uint64_t switches;  /* fibers resumed and tasks run, passes under way not counted */
-    uint64_t timers;    /* timers running */
-    uint64_t overflows; /* times the kernel had more completions than the queue had room for */
-    uint64_t reserved[4];
+    uint64_t switches;     /* fibers resumed and tasks run, passes under way not counted */
+    uint64_t timers;       /* timers running */
+    uint64_t overflows;    /* times the kernel had more completions than the queue had room for */
+    uint64_t pool_threads; /* threads of the pool for calls that block, which is the process's */
+    uint64_t pool_running; /* calls under way there */
+    uint64_t pool_queued;  /* calls that wait for a thread */
+    uint64_t reserved[1];
 };
 
 /* Fills `stats`. Returns 0 or -EINVAL. Runtime's thread. Since 0.1. */

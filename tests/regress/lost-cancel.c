@@ -12,6 +12,7 @@
 static struct sockaddr_un address;
 static socklen_t address_len;
 static int listener, waiting[16], waiting_count;
+static bool plain;
 
 static void fill_backlog(void)
 {
@@ -56,7 +57,8 @@ static void cancels_body(void)
             weft__rt->engine->class->turn(weft__rt->engine, WEFT_NOWAIT);
         if (op.calls == 0)
             ring_cancel(&op.op);
-        cr_assert_eq(result_of(&op), i % 4 == 3 && op.res == -EAGAIN ? -EAGAIN : -ECANCELED);
+        /* a non-blocking descriptor, and plain system calls, try twice */
+        cr_assert(result_of(&op) == -ECANCELED || (op.res == -EAGAIN && (plain || i % 4 == 3)));
         close(fd);
     }
 }
@@ -66,6 +68,7 @@ Test(lost_cancel, ends_all_the_same)
     fill_backlog();
     EACH_IO_SETUP(setup)
     {
+        plain = setup->flags == SETUP_PLAIN;
         cr_assert_eq(run_by_hand(setup, cancels_body), 0, "%s", setup->name);
     }
     free_backlog();

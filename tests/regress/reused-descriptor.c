@@ -11,15 +11,6 @@
 #include <criterion/criterion.h>
 #include <sys/resource.h>
 
-#define ON_EACH_SETUP(main)                                                               \
-    EACH_IO_SETUP(setup)                                                                  \
-    {                                                                                     \
-        int before_ = open_descriptors();                                                 \
-                                                                                          \
-        cr_assert_eq(run_on(setup, main, NULL), 0, "%s: %s", setup->name, report_text()); \
-        cr_assert_eq(open_descriptors(), before_, "%s: descriptors", setup->name);        \
-    }
-
 /* Closes pair[0], whose number is then that of a new pair's end, with "new" to be read from it. */
 static void renew(int pair[2], int fresh[2])
 {
@@ -98,7 +89,7 @@ static int pieces_main(void *unused)
 
 Test(reused_descriptor, between_two_pieces)
 {
-    ON_EACH_SETUP(pieces_main);
+    run_on_each_io_setup(pieces_main);
 }
 
 /* ---- a stream that waits for a buffer ---- */
@@ -140,7 +131,7 @@ static int buffers_main(void *unused)
 
 Test(reused_descriptor, a_stream_without_buffers)
 {
-    ON_EACH_SETUP(buffers_main);
+    run_on_each_io_setup(buffers_main);
 }
 
 /* ---- one whose items nobody takes ---- */
@@ -179,7 +170,7 @@ static int full_main(void *unused)
 
 Test(reused_descriptor, a_stream_that_nobody_reads)
 {
-    ON_EACH_SETUP(full_main);
+    run_on_each_io_setup(full_main);
 }
 
 /* ---- one that waits for a descriptor: who reads it is told at once ---- */
@@ -232,5 +223,5 @@ static int starved_main(void *unused)
 
 Test(reused_descriptor, a_stream_without_descriptors)
 {
-    ON_EACH_SETUP(starved_main);
+    run_on_each_io_setup(starved_main);
 }

@@ -303,7 +303,7 @@ int perform(struct random *r, struct operation *op)
     snprintf(op->text, sizeof op->text, "%s of %zu as %s, ended by %s%s", names[op->what], op->len,
              forms[form], endings[ending], op->certain ? ", certain" : "");
     disturb(r);
-    soak.operations++;
+    count_operation();
     switch (form) {
     case DIRECT:
         res = direct(op);
@@ -336,7 +336,7 @@ void close_somehow(struct random *r, int fd)
 
     if (fd < 0)
         return;
-    soak.operations++;
+    count_operation();
     if (one_in(r, 2)) {
         rc = fiber_close(fd);
     } else {

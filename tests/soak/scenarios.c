@@ -143,7 +143,7 @@ static struct promise *read_again(struct loop *l)
 
     if (l->steps-- == 0 || weft_stopping())
         return promise_fulfilled(weft_num(0));
-    soak.operations++;
+    count_operation();
     disturb(&l->random);
     op->what = one_in(&l->random, 2) ? OP_read : OP_readv;
     op->len = 1 + below(&l->random, sizeof l->buf);
@@ -314,7 +314,7 @@ static void closing(struct random *r)
         u->op.buf = u->buf;
         u->op.len = sizeof u->buf;
         u->op.deadline = one_in(r, 3) ? weft_after(below(r, 300) * 1000) : WEFT_FOREVER;
-        soak.operations++;
+        count_operation();
         if (one_in(r, 2)) {
             promises[i] = fiber_spawn(use, u);
             while (!u->begun && promise_state(promises[i]) == PROMISE_PENDING && fiber_yield() == 0)
@@ -374,7 +374,7 @@ static int64_t accept_some(void *arg)
             res = perform(r, &op);
         } else {
             disturb(r);
-            soak.operations++;
+            count_operation();
             res = fiber_stream_next(m->stream, NULL, weft_after(below(r, 500) * 1000));
             if (res < 0 && !is_passing(res))
                 break;
@@ -572,7 +572,7 @@ static int next_item(struct random *r, struct ring_stream *stream, struct ring_i
     struct promise *p;
     int rc;
 
-    soak.operations++;
+    count_operation();
     disturb(r);
     if (one_in(r, 2))
         return fiber_stream_next(stream, item, deadline);
@@ -708,7 +708,7 @@ static void readiness(struct random *r)
         char buf[300];
         ssize_t n;
 
-        soak.operations++;
+        count_operation();
         disturb(r);
         rc = fiber_stream_next(stream, NULL,
                                one_in(r, 2) ? WEFT_FOREVER : weft_after(below(r, 300000)));
@@ -733,7 +733,7 @@ static void readiness(struct random *r)
 
 static weft_time soon(struct random *r)
 {
-    soak.operations++;
+    count_operation();
     disturb(r);
     return one_in(r, 5) ? WEFT_NOWAIT : weft_after(below(r, 600000));
 }
@@ -882,7 +882,7 @@ static void abandoned(struct random *r)
         union weft_value value;
         struct promise *p;
 
-        soak.operations++;
+        count_operation();
         disturb(r);
         switch (kind) {
         case 0:

@@ -69,6 +69,9 @@ static inline bool is_over(void)
     return soak.operations >= soak.count;
 }
 
+/* One operation more. */
+void count_operation(void);
+
 /* Says what is wrong, with the seed and the state of all fibers, and ends the process. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 

@@ -23,8 +23,9 @@
 #include "offload.h"
 #include "ring_internal.h"
 
-#define ACTORS      12 /* scenarios at a time */
-#define STUCK_AFTER 15 /* seconds without an operation begun */
+#define ACTORS      12    /* scenarios at a time */
+#define STUCK_AFTER 15    /* seconds without an operation begun */
+#define LAST_ONES   50000 /* operations that scenarios under way may need to come to their end */
 #define SHORT_RUNS  8
 #define SHORT_COUNT 300
 
@@ -70,6 +71,13 @@ void fail(const char *format, ...)
     va_end(args);
     state();
     _exit(1);
+}
+
+void count_operation(void)
+{
+    soak.operations++;
+    if (soak.operations > soak.count + LAST_ONES)
+        fail("scenarios go on and on");
 }
 
 /* ---- the watchdog ---- */

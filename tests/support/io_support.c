@@ -120,6 +120,17 @@ int open_descriptors(void)
     return count;
 }
 
+void run_on_each_io_setup(weft_main_fn *main)
+{
+    EACH_IO_SETUP(setup)
+    {
+        int before = open_descriptors(), rc = run_on(setup, main, NULL);
+
+        cr_assert_eq(rc, 0, "%s: %d: %s", setup->name, rc, report_text());
+        cr_assert_eq(open_descriptors(), before, "%s: descriptors are left", setup->name);
+    }
+}
+
 /* ---- by hand ---- */
 
 static void (*by_hand)(void);

@@ -34,6 +34,9 @@ socklen_t loopback(struct sockaddr_storage *address, bool v6, int port);
 void send_soon(int fd, const char *text);
 void join_sender(void);
 
+/* Runs main on each of these set-ups: it returns 0, and leaves no descriptor open. */
+void run_on_each_io_setup(weft_main_fn *main);
+
 int open_descriptors(void); /* of this process, when no thread looks a name up any more */
 
 /* ---- without fibers: the body drives the engine by hand, on the base stack ---- */
