@@ -608,10 +608,12 @@ static unsigned attempt_plain(struct uring *u)
     return reported + attempt_list(u, receiving);
 }
 
-/* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
- * found its descriptor ready when it was to wait for it, and one that waits for a page of a file, is
- * where no request finds it (6.18): it goes on, and would never end. So if it is still in flight, its end
- * is asked for again, a little later. The operation is compared, never looked at, unless it is there. */
+/* The kernel did not end the operation whose end was asked for. Most often it is over (-ENOENT), or about
+ * to be (-EALREADY). But one that has found its descriptor ready when it was to wait for it, and one that
+ * waits for a page of a file, is where no request finds it (6.18); and one that one of the kernel's own
+ * threads is about to block in has used up the signal when it blocks. It would never end. So if it is
+ * still in flight, its end is asked for again, a little later. The operation is compared, never looked
+ * at, unless it is there. */
 static void ask_again(struct uring *u, uint64_t user_data)
 {
     struct ring_op *op = u->io.buckets[user_data >> BUCKET_SHIFT];
@@ -649,7 +651,7 @@ static void complete_internal(struct uring *u, uint64_t user_data, int res)
 {
     if ((user_data & TAG_MASK) == TAG_WAKE)
         u->armed = false;
-    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
+    else if ((res == -ENOENT || res == -EALREADY) && user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
         ask_again(u, user_data);
 }
 
