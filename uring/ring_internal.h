@@ -262,6 +262,9 @@ static inline bool ring__is_on(const struct ring_op *op, int fd)
 
 bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *op);
 
+/* Whether anything is in flight on a descriptor. */
+bool ring__is_busy(const struct ring__engine *engine, int fd);
+
 /* Into flight, and out of it. An engine calls these from submit(), and before it calls `done`. */
 static inline void ring__begin(struct ring__engine *engine, struct ring_op *op)
 {
