@@ -531,6 +531,8 @@ static void serve_any(struct epoll *e, struct slot *slot)
         if (res == -EAGAIN && may_wait(op) && !is_odd(op)) { /* to the end of the queue */
             ring__remove(&slot->any.tail, op);
             ring__append(&slot->any.tail, op);
+            if (weft__unlikely(e->io.faulty))
+                stall(e, op); /* perhaps that was not true, and no further event will come */
         } else if (res == -EAGAIN && may_wait(op)) { /* perhaps for another descriptor */
             dequeue(e, slot, op);
             wait_for(e, op);
