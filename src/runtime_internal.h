@@ -95,7 +95,7 @@ struct weft_runtime {
     bool main_ended;
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
-    uint64_t serial; /* no other runtime of the process has, or had, the same; never 0 */
+    uint64_t serial;         /* no other runtime of the process has, or had, the same; never 0 */
     uint64_t passes;
     uint64_t switches;
     uint64_t timers_started, timers_stopped;

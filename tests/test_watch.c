@@ -210,20 +210,19 @@ Test(watch, overflow)
 /* A name longer than file systems usually allow, as the kernel would tell of it. */
 static int cut_main(void *unused)
 {
-    struct {
-        struct inotify_event event;
-        char name[400];
-    } told = {.event = {.wd = 7, .mask = IN_CREATE, .len = 400}};
+    const struct inotify_event head = {.wd = 7, .mask = IN_CREATE, .len = 400};
+    char told[sizeof head + 400] = "";
     struct weft_watch_event event;
     struct weft_watch *watch;
     int pipes[2];
 
     (void)unused;
-    memset(told.name, 'y', 300);
+    memcpy(told, &head, sizeof head);
+    memset(told + sizeof head, 'y', 300);
     cr_assert_eq(weft_watch_create(&watch), 0);
     cr_assert_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
     cr_assert(dup2(pipes[0], ring__watch_source(watch)->fd) >= 0);
-    cr_assert_eq(write(pipes[1], &told, sizeof told), sizeof told);
+    cr_assert_eq(write(pipes[1], told, sizeof told), sizeof told);
     cr_assert_eq(fiber_watch_next(watch, &event, WEFT_FOREVER), 0);
     cr_assert_eq(event.mask, IN_CREATE | WEFT_WATCH_CUT);
     cr_assert_eq(event.length, 255);
