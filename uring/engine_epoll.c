@@ -905,7 +905,7 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
     if (wait && rc == 0 && !e->woken && e->io.completed == before) {
         verify(e, &e->old);
         verify(e, &e->young);
-        if (e->io.completed == before && !has_held(e) && !e->io.offload.began)
+        if (e->io.completed == before && !has_held(e))
             rc = look(e, e->stalled != NULL && e->stalled_until < until ? e->stalled_until : until);
     }
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ETIME ? 0 : rc;
