@@ -273,7 +273,8 @@ static int control(struct epoll *e, int how, int fd, uint32_t interest, uint64_t
 {
     struct epoll_event event = {.events = interest | EPOLLET, .data.u64 = data};
 
-    if (weft__unlikely(e->io.faulty) && how != EPOLL_CTL_DEL && e->io.faults.no_watch > 0) {
+    /* of a registration that is there, the kernel never lacks room to change it */
+    if (weft__unlikely(e->io.faulty) && how == EPOLL_CTL_ADD && e->io.faults.no_watch > 0) {
         e->io.faults.no_watch--;
         return -ENOSPC;
     }

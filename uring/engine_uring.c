@@ -431,16 +431,14 @@ static inline int enter_and_wait(struct uring *u, unsigned to_submit, weft_time 
 
 /* ---- completions ---- */
 
-/* Whether plain system calls do it: there is no opcode, an entry's length is too short, or they are
- * quicker. */
+/* Whether plain system calls do it: there is no opcode, or an entry's length is too short. */
 static inline bool is_plain(const struct uring *u, const struct ring_op *op)
 {
     uint8_t opcode = u->opcodes[op->row];
 
     return weft__unlikely(opcode & OPCODE_MARK) &&
            (opcode == OPCODE_NONE ||
-            (ring__rows[op->row].traits & RING__LONG && op->more[0] > UINT32_MAX) ||
-            (op->row == RING__ROW_splice && op->how & RING__FROM_PIPE));
+            (ring__rows[op->row].traits & RING__LONG && op->more[0] > UINT32_MAX));
 }
 
 static void queue_plain(struct uring *u, struct ring_op *op)

@@ -50,8 +50,8 @@ enum ring__traits {
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
-/* op.how of splice: out of a pipe of the library's own, into what is on no disk. System calls do that
- * at once, and quicker than io_uring, which gives every splice to a thread of its own. */
+/* op.how of splice: out of a pipe of the library's own, into what is on no disk: no end need be looked
+ * at. */
 #define RING__FROM_PIPE (1u << 29)
 
 enum ring__row {

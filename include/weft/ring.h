@@ -173,8 +173,8 @@ WEFT_API WEFT_NODISCARD int ring_send_zc(struct ring_op *op, int fd, const void 
 
 /* Moves up to `len` bytes between a pipe and another descriptor, as splice(2). The offsets: -1, and
  * always for pipes: the descriptor's own position. flags: SPLICE_F_*; without SPLICE_F_NONBLOCK it
- * waits for either end. It never raises SIGPIPE. A socket in blocking mode may hold a thread of the
- * kernel while it waits; one with O_NONBLOCK holds none. res: bytes; 0 at the end. Since 0.1. */
+ * waits for either end. It never raises SIGPIPE. A socket in blocking mode is put into non-blocking mode
+ * at moments, which who shares it may notice. res: bytes; 0 at the end. Since 0.1. */
 WEFT_API WEFT_NODISCARD int ring_splice(struct ring_op *op, int in, int64_t in_offset, int out,
                                         int64_t out_offset, size_t len, unsigned flags);
 
