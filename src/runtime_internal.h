@@ -77,6 +77,7 @@ struct weft_runtime {
 
     struct weft__strand base;
     size_t reserved, capacity;
+    void (*after_wakes)(struct weft_runtime *rt); /* sync_core.h; NULL: nothing to do */
     struct weft_task *after_poll, **after_poll_tail; /* run once after the next poll */
     struct weft_inbox *inbox;
 
@@ -91,6 +92,7 @@ struct weft_runtime {
     bool main_ended;
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
+    uint32_t select_turn; /* where the next fiber_select begins */
     uint64_t passes;
     uint64_t switches;
     uint64_t timers_started, timers_stopped;

@@ -17,6 +17,7 @@
 #include <weft/ring.h>
 #include <weft/ring_stream.h>
 #include <weft/runtime.h>
+#include <weft/sync.h>
 #if WEFT_HAS_FIBERS
 #include <weft/fiber.h>
 #include <weft/scope.h>
