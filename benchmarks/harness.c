@@ -44,14 +44,18 @@ void bench_die(const char *format, ...)
 static void usage(FILE *out, const struct bench_options *options, const char *about)
 {
     fprintf(out,
-            "usage: %s [--rounds N] [--impl NAME,...] %s[--json]\n"
+            "usage: %s [OPTION...]\n"
             "%s\n"
             "  --rounds N       rounds, of which each minimum is kept (%d)\n"
-            "  --impl NAME,...  only these implementations\n"
-            "%s"
-            "  --json           one JSON object a line in place of the table\n",
-            program_invocation_short_name, options->count > 0 ? "[--fibers N,...] " : "", about,
-            options->rounds, options->count > 0 ? "  --fibers N,...   only these counts\n" : "");
+            "  --impl NAME,...  only these implementations\n",
+            program_invocation_short_name, about, options->rounds);
+    if (options->count > 0)
+        fprintf(out, "  --fibers N,...   only these counts\n");
+    if (options->thread_count > 0)
+        fprintf(out, "  --threads N,...  so many threads at a time\n");
+    if (options->size_count > 0)
+        fprintf(out, "  --bytes N,...    only these sizes\n");
+    fprintf(out, "  --json           one JSON object a line in place of the table\n");
 }
 
 static long positive(const char *text, char **end)
@@ -65,15 +69,18 @@ static long positive(const char *text, char **end)
     return value;
 }
 
-static void parse_counts(struct bench_options *options, const char *text)
+/* What --`name` gives, in place of the default; where there is none it doesn't apply. */
+static void parse_counts(const char *name, long *counts, int *count, const char *text)
 {
     char *end;
 
-    options->count = 0;
+    if (*count == 0)
+        bench_die("--%s does not apply here", name);
+    *count = 0;
     for (;;) {
-        if (options->count == BENCH_MAX_COUNTS)
+        if (*count == BENCH_MAX_COUNTS)
             bench_die("at most %d counts", BENCH_MAX_COUNTS);
-        options->counts[options->count++] = positive(text, &end);
+        counts[(*count)++] = positive(text, &end);
         if (*end == '\0')
             return;
         if (*end != ',')
@@ -86,11 +93,11 @@ void bench_options_parse(struct bench_options *options, int argc, char **argv, c
 {
     static const struct option known[] = {
         {"rounds", required_argument, NULL, 'r'}, {"impl", required_argument, NULL, 'i'},
-        {"fibers", required_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
+        {"fibers", required_argument, NULL, 'f'}, {"threads", required_argument, NULL, 't'},
+        {"bytes", required_argument, NULL, 'b'},  {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
     const int most = (int)(sizeof(((struct bench_cell *)0)->values) / sizeof(double));
-    const bool takes_fibers = options->count > 0;
     char *end;
     int option;
     long rounds;
@@ -107,9 +114,13 @@ void bench_options_parse(struct bench_options *options, int argc, char **argv, c
             options->impl = optarg;
             break;
         case 'f':
-            if (!takes_fibers)
-                bench_die("--fibers does not apply here");
-            parse_counts(options, optarg);
+            parse_counts("fibers", options->counts, &options->count, optarg);
+            break;
+        case 't':
+            parse_counts("threads", options->threads, &options->thread_count, optarg);
+            break;
+        case 'b':
+            parse_counts("bytes", options->sizes, &options->size_count, optarg);
             break;
         case 'j':
             options->json = true;
@@ -357,6 +368,10 @@ void bench_json(const char *bench, const struct bench_cell *cell, const char *un
                 cell->mode != NULL ? cell->mode : "");
         if (cell->fibers != 0)
             fprintf(stderr, " with %ld fibers", cell->fibers);
+        if (cell->threads != 0)
+            fprintf(stderr, " on %ld threads", cell->threads);
+        if (cell->bytes != 0)
+            fprintf(stderr, " with %ld bytes", cell->bytes);
         fprintf(stderr, ": %s\n", cell->remark[0] != '\0' ? cell->remark : "not measured");
         return;
     }
@@ -365,5 +380,9 @@ void bench_json(const char *bench, const struct bench_cell *cell, const char *un
         printf(",\"mode\":\"%s\"", cell->mode);
     if (cell->fibers != 0)
         printf(",\"fibers\":%ld", cell->fibers);
+    if (cell->threads != 0)
+        printf(",\"threads\":%ld", cell->threads);
+    if (cell->bytes != 0)
+        printf(",\"bytes\":%ld", cell->bytes);
     printf(",\"ops\":%ld,\"%s\":%.2f,\"rounds\":%d}\n", cell->ops, unit, cell->best, cell->rounds);
 }

@@ -38,10 +38,15 @@ struct bench_options {
     const char *impl;              /* comma-separated names; NULL: all */
     long counts[BENCH_MAX_COUNTS]; /* --fibers; the defaults if not given */
     int count;
+    long threads[BENCH_MAX_COUNTS]; /* --threads; likewise */
+    int thread_count;
+    long sizes[BENCH_MAX_COUNTS]; /* --bytes; likewise */
+    int size_count;
 };
 
 /* Fills `options` from the command line; those preset are the defaults. `about` is one sentence for
- * --help. --fibers is accepted if options->count is preset. Ends the program on a bad option. */
+ * --help. --fibers is accepted if options->count is preset, --threads if options->thread_count is,
+ * --bytes if options->size_count is. Ends the program on a bad option. */
 void bench_options_parse(struct bench_options *options, int argc, char **argv, const char *about);
 
 /* True if --impl names `impl` or is absent. */
@@ -74,15 +79,17 @@ int bench_child(char *const argv[], double figures[BENCH_FIGURES], char *remark,
 
 struct bench_cell {
     const char *impl;
-    const char *mode;  /* NULL: none */
-    long fibers;       /* 0: doesn't apply */
-    long ops;          /* operations a round */
-    double best;       /* minimum over the rounds */
-    bool most;         /* maximum instead: more is better */
-    int rounds;        /* rounds measured */
-    int64_t spent;     /* ns, to bound a slow cell */
-    char remark[120];  /* why there is no figure; "": there is one */
-    double values[32]; /* one a round, for the median */
+    const char *mode;   /* NULL: none */
+    long fibers;        /* 0: doesn't apply */
+    long threads;       /* 0: doesn't apply */
+    long bytes;         /* a message's; 0: doesn't apply */
+    long ops;           /* operations a round */
+    double best;        /* minimum over the rounds */
+    bool most;          /* maximum instead: more is better */
+    int rounds;         /* rounds measured */
+    int64_t spent;      /* ns, to bound a slow cell */
+    char remark[120];   /* why there is no figure; "": there is one */
+    double values[100]; /* one a round, for the median */
 };
 
 /* Adds one round's figure. */
@@ -96,8 +103,8 @@ bool bench_again(const struct bench_cell *cell);
 /* The median of the rounds. */
 double bench_median(const struct bench_cell *cell);
 
-/* One JSON object on a line: {"bench":...,"impl":...,["mode":...,]["fibers":...,]"ops":...,
- * "<unit>":...,"rounds":...}; a cell without a figure says why on stderr. */
+/* One JSON object on a line: {"bench":...,"impl":...,["mode":...,]["fibers":...,]["threads":...,]
+ * ["bytes":...,]"ops":...,"<unit>":...,"rounds":...}; a cell without a figure says why on stderr. */
 void bench_json(const char *bench, const struct bench_cell *cell, const char *unit);
 
 #ifdef __cplusplus

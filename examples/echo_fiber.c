@@ -43,13 +43,12 @@ static int64_t serve(void *arg)
 static int run(void *arg)
 {
     struct program *program = arg;
-    struct signalfd_siginfo signal;
     int error = fiber_detach(serve, program);
 
     /* The first signal ends main, and with it all fibers: each wait returns -ECANCELED, and each
      * connection is closed by its own fiber. */
     if (error == 0)
-        error = fiber_read(program->signals, &signal, sizeof signal, -1, WEFT_FOREVER);
+        error = fiber_signals_wait(program->signals, NULL, WEFT_FOREVER);
     return error < 0 ? error : 0;
 }
 
@@ -61,5 +60,5 @@ int main(int argc, char **argv)
     program_init(&program, "Sends back what it receives. One fiber per connection.");
     program_read_settings(&program, argc, argv);
     status = program_open(&program);
-    return status != 0 ? status : program_status(weft_run(run, &program, NULL));
+    return status != 0 ? status : program_end(&program, weft_run(run, &program, NULL));
 }

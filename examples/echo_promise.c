@@ -10,7 +10,6 @@
 
 struct server {
     struct program program;
-    struct signalfd_siginfo signal;
     struct echo *open;     /* the connections */
     struct promise *empty; /* once stopping: pending until there is none */
 };
@@ -141,8 +140,7 @@ static struct promise *run(void *arg)
     struct server *server = arg;
     /* The first to settle wins, and the other is canceled: the signal ends accepting. */
     struct promise *first[] = {
-        promise_read(server->program.signals, &server->signal, sizeof server->signal, -1,
-                     WEFT_FOREVER),
+        promise_signals_wait(server->program.signals, NULL, WEFT_FOREVER),
         accept_next(weft_num(0), server),
     };
 
@@ -157,5 +155,7 @@ int main(int argc, char **argv)
     program_init(&server.program, "Sends back what it receives. Promises alone, no fibers.");
     program_read_settings(&server.program, argc, argv);
     status = program_open(&server.program);
-    return status != 0 ? status : program_status(promise_run(run, &server, NULL, NULL));
+    if (status != 0)
+        return status;
+    return program_end(&server.program, promise_run(run, &server, NULL, NULL));
 }

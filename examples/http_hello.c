@@ -47,7 +47,7 @@ static int run(void *arg)
     int result = fiber_detach(http_accept_fiber, &hello->server);
 
     if (result == 0)
-        result = http_wait_signal(hello->program.signals);
+        result = fiber_signals_wait(hello->program.signals, NULL, WEFT_FOREVER);
     http_drain(&hello->server, weft_after(WEFT_MS(hello->drain_ms)));
     printf("%llu requests on %llu connections\n", (unsigned long long)hello->server.requests,
            (unsigned long long)hello->server.accepted);
@@ -71,5 +71,5 @@ int main(int argc, char **argv)
     if (status != 0)
         return status;
     hello.server.listener = hello.program.listener;
-    return program_status(weft_run(run, &hello, NULL));
+    return program_end(&hello.program, weft_run(run, &hello, NULL));
 }

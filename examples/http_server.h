@@ -617,13 +617,4 @@ static inline long http_drain(struct http_server *server, weft_time deadline)
     return server->connections;
 }
 
-/* Waits for SIGINT or SIGTERM. Returns its number, or a negative errno. */
-static inline int http_wait_signal(int signals)
-{
-    struct signalfd_siginfo info;
-    int result = fiber_read(signals, &info, sizeof info, -1, WEFT_FOREVER);
-
-    return result == sizeof info ? (int)info.ssi_signo : result < 0 ? result : -EIO;
-}
-
 #endif

@@ -36,7 +36,6 @@ struct mixed {
 
     uint64_t ticks; /* the upstream's: how often it has been asked */
     uint64_t fetches, waiters, waiters_max, slow, reported_requests;
-    struct signalfd_siginfo signal;
     bool drained;
 };
 
@@ -305,17 +304,16 @@ static int run(void *arg)
         result = fiber_detach(http_accept_fiber, &m->front);
     if (result == 0) {
         statistics = report_later(m);
-        result = http_wait_signal(m->program.signals);
+        result = fiber_signals_wait(m->program.signals, NULL, WEFT_FOREVER);
     }
     if (result > 0) {
         printf("stopping: finishing %ld connections; again to stop at once\n",
                m->front.connections);
         fflush(stdout);
-        /* The first to settle wins, a fiber's end or a second signal. The loser's memory must
-         * last until it has settled too, so the signal is read into `m`, not onto this stack. */
+        /* The first to settle wins: a fiber's end, or a second signal. */
         struct promise *first[] = {
             fiber_spawn(drain, m),
-            promise_read(m->program.signals, &m->signal, sizeof m->signal, -1, WEFT_FOREVER),
+            promise_signals_wait(m->program.signals, NULL, WEFT_FOREVER),
         };
         result = fiber_await(promise_pick(first, 2), NULL, WEFT_FOREVER);
     }
@@ -381,7 +379,7 @@ int main(int argc, char **argv)
            host, port, host, port);
     fflush(stdout);
 
-    status = program_status(weft_run(run, &m, NULL));
+    status = program_end(&m.program, weft_run(run, &m, NULL));
     if (status == 0 && !m.drained) {
         fprintf(stderr, "stopped at once, with %ld connections open\n", m.front.connections);
         status = 1;

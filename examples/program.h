@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,7 +36,8 @@ struct program {
     const char *port;    /* --port; "0": any free one */
     struct setting settings[PROGRAM_SETTINGS_MAX];
     int settings_count;
-    int listener, signals; /* descriptors, open once program_open has returned 0 */
+    int listener;                 /* once program_open has returned 0 */
+    struct weft_signals *signals; /* SIGINT and SIGTERM; the same */
 };
 
 static inline void program_init(struct program *program, const char *purpose)
@@ -46,7 +46,7 @@ static inline void program_init(struct program *program, const char *purpose)
     program->purpose = purpose;
     program->host = "127.0.0.1";
     program->port = "8080";
-    program->listener = program->signals = -1;
+    program->listener = -1;
 }
 
 /* Adds a setting; `*value` is its default. */
@@ -150,13 +150,12 @@ static inline long program_descriptors(void)
     return limit.rlim_cur > 1000000 ? 1000000 : (long)limit.rlim_cur;
 }
 
-/* Opens the listener and the signals' descriptor, and prints where the server listens. Call it
- * before weft_run: threads inherit the mask of blocked signals from whoever starts them.
+/* Opens the listener, holds the signals, and prints where the server listens. Call it before
+ * weft_run: threads inherit the mask of blocked signals from whoever starts them.
  * Returns 0; or 1, the program's exit status, when it has said what went wrong. */
 static inline int program_open(struct program *program)
 {
-    sigset_t stop;
-    int port, yes = 1;
+    int port, yes = 1, error;
     bool v6;
 
     /* A peer that has gone is an error of the send in question (-EPIPE), not of the process; the
@@ -186,14 +185,10 @@ static inline int program_open(struct program *program)
      * one piece, so there is nothing to wait for. */
     (void)setsockopt(program->listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 
-    /* Blocked, a signal stays pending until somebody reads it: from here on it is input like any
-     * other, and no code of ours ever runs inside a signal handler. */
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGINT);
-    sigaddset(&stop, SIGTERM);
-    if (sigprocmask(SIG_BLOCK, &stop, NULL) != 0 ||
-        (program->signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK)) < 0) {
-        fprintf(stderr, "cannot read signals: %s\n", strerror(errno));
+    /* From here on SIGINT and SIGTERM are input like any other. */
+    error = weft_signals_create(&program->signals, NULL, 0);
+    if (error < 0) {
+        fprintf(stderr, "cannot wait for signals: %s\n", strerror(-error));
         return 1;
     }
 
@@ -204,9 +199,10 @@ static inline int program_open(struct program *program)
     return 0;
 }
 
-/* The exit status for what weft_run returned. */
-static inline int program_status(int result)
+/* Lets go of the signals. Returns the exit status for what weft_run returned. */
+static inline int program_end(struct program *program, int result)
 {
+    weft_signals_destroy(program->signals);
     if (result < 0 && result != -ECANCELED) {
         fprintf(stderr, "ended by an error: %s\n", strerror(-result));
         return 1;

@@ -74,7 +74,7 @@ int fiber_await(struct promise *promise, union weft_value *value, weft_time dead
 
     if (weft__unlikely(promise == NULL))
         return -EINVAL;
-    if (weft__unlikely(rt == NULL || weft__is_base(rt))) {
+    if (weft__unlikely(fiber__self(rt) == NULL)) {
         promise_unref(promise);
         return fiber__cannot_wait(rt);
     }
@@ -107,6 +107,9 @@ static void settle(struct fiber *fiber, int64_t result)
     struct result *r = fiber->owner;
 
     r->fiber = NULL;
+    if (weft__unlikely(result < 0) && result != -ECANCELED &&
+        promise__is_abandoned(promise__of_extra(r)))
+        fiber__report_failure(weft__rt, fiber, result < -4095 ? -EINVAL : (int)result);
     promise__settle(promise__of_extra(r), result < 0 ? (int)(result < -4095 ? -EINVAL : result) : 0,
                     weft_num(result));
 }

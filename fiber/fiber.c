@@ -1,8 +1,8 @@
 /* fiber.c: fibers: starting, switching, yielding, parking, ending.
  *
- * A fiber that gives way pops the next entry itself. If it is a fiber, it switches there directly;
- * the base stack is entered only when the pass is over and something must be polled, or when the
- * next entry is a task that runs there.
+ * A fiber that gives way pops the next entry itself. If it is a fiber, it switches there directly.
+ * When the pass is over, what comes between two passes is called on the base stack; the base stack
+ * is switched to only when the next entry is a task that runs there, or when there is none.
  *
  * Who runs is rt->strand. The base stack's context is saved only while fibers run; whichever fiber
  * returns to it continues the loop in resume().
@@ -11,7 +11,9 @@
 
 #include "timer.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,11 +38,12 @@ static void resume(struct weft_task *task)
 static void call_on_base(struct weft_runtime *rt, void (*fn)(void *arg), void *arg)
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
-    struct weft__strand *self = rt->strand;
+    struct weft__strand *self = rt->strand, *pinned = rt->pinned;
 
-    rt->strand = &rt->base;
+    rt->strand = rt->pinned = &rt->base;
     context_call(&layer->base, fn, arg);
     rt->strand = self;
+    rt->pinned = pinned;
 }
 
 #else
@@ -71,11 +74,14 @@ static void call_on_base(struct weft_runtime *rt, void (*fn)(void *arg), void *a
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
     struct fiber *self = fiber__current(rt);
+    struct weft__strand *pinned = rt->pinned;
 
     layer->call = fn;
     layer->call_arg = arg;
     layer->caller = self;
+    rt->pinned = &rt->base;
     context_switch(&self->context, &layer->base, 0);
+    rt->pinned = pinned;
 }
 
 #endif
@@ -117,11 +123,30 @@ static inline __attribute__((always_inline)) int switch_to_next(struct weft_runt
     return context_switch(&self->context, &next->context, next->cancelled);
 }
 
+#if CONTEXT_HAS_CALL
+static void next_pass(void *rt)
+{
+    weft__next_pass(rt);
+}
+#endif
+
+/* Ends the pass and begins the next one; true: it has an entry. By a call, which returns to where the
+ * processor expects it; switching to the base stack and on to the next fiber is dearer. */
+static bool begin_next_pass(struct weft_runtime *rt)
+{
+    if (weft__next_pass_quietly(rt))
+        return true;
+#if CONTEXT_HAS_CALL
+    call_on_base(rt, next_pass, rt);
+#endif
+    return rt->head != rt->end;
+}
+
 /* The pass is over, and the caller is queued in the next one or parked. */
 static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt,
                                                          struct fiber *self)
 {
-    if (!weft__next_pass_quietly(rt))
+    if (!begin_next_pass(rt))
         return switch_to_base(rt, self);
     if (*rt->head == (uintptr_t)&self->strand.task) { /* nobody else */
         rt->head++;
@@ -130,9 +155,22 @@ static __attribute__((noinline)) int switch_to_next_pass(struct weft_runtime *rt
     return switch_to_next(rt, self, rt->head);
 }
 
-static __attribute__((noinline, cold)) int cannot_wait(struct weft_runtime *rt)
+__attribute__((noinline, cold)) int fiber__refuse(struct weft_runtime *rt, const void *call)
 {
-    return fiber__cannot_wait(rt);
+    Dl_info info = {0};
+    bool known;
+
+    if (rt == NULL)
+        return -EINVAL;
+    if (rt->region == NULL)
+        return -EDEADLK;
+    known = dladdr(call, &info) != 0 && info.dli_sname != NULL;
+    weft__report(rt, "a call that would suspend, at %p (%s), in WEFT_NO_SUSPEND at %s", call,
+                 known ? info.dli_sname : "an unknown function", rt->region->where);
+#ifndef NDEBUG
+    abort();
+#endif
+    return -EDEADLK;
 }
 
 int fiber_yield(void)
@@ -141,8 +179,8 @@ int fiber_yield(void)
     struct fiber *self;
     uintptr_t *head;
 
-    if (weft__unlikely(rt == NULL || weft__is_base(rt)))
-        return cannot_wait(rt);
+    if (weft__unlikely(rt == NULL || rt->strand == rt->pinned))
+        return fiber__cannot_wait(rt);
     self = fiber__current(rt);
     weft__queue_entry(rt, (uintptr_t)&self->strand.task);
     head = rt->head;
@@ -182,12 +220,12 @@ static __attribute__((noinline, cold, noreturn)) void left_open(struct weft_runt
     abort();
 }
 
-static __attribute__((noinline, cold)) void report_failure(struct weft_runtime *rt,
+__attribute__((noinline, cold)) void fiber__report_failure(struct weft_runtime *rt,
                                                            const struct fiber *self, int error)
 {
     weft__report(rt, "fiber \"%s\" (spawned at %s), whose result nobody sees, failed: %s (%d)",
                  self->name, self->where != NULL ? self->where : "an unknown place",
-                 strerror(-error), error);
+                 weft_strerror(error), error);
 }
 
 static struct context_next fiber_main(void *arg)
@@ -208,7 +246,7 @@ static struct context_next fiber_main(void *arg)
     if (self->ended != NULL)
         self->ended(rt, self, result);
     else if (weft__unlikely(result < 0) && result != -ECANCELED)
-        report_failure(rt, self, (int)result);
+        fiber__report_failure(rt, self, result < -4095 ? -EINVAL : (int)result);
     if (weft__unlikely(self->strand.storage != NULL))
         weft__storage_drop(self->strand.storage);
     layer = rt->layer[WEFT__LAYER_FIBER];
@@ -487,16 +525,18 @@ static void layer_idle(struct weft_runtime *rt)
 static void dump_fiber(struct weft_runtime *rt, struct fiber *fiber)
 {
     const char *where = fiber->where != NULL ? fiber->where : "an unknown place";
+    const char *cancelled = fiber->cancelled ? ", cancelled" : "";
 
     if (fiber->wait == NULL)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s", (void *)fiber, fiber->name,
-                     where, rt->strand == &fiber->strand ? "running" : "runnable");
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s%s", (void *)fiber, fiber->name,
+                     where, rt->strand == &fiber->strand ? "running" : "runnable", cancelled);
     else if (fiber->wait->detail >= 0)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s %lld", (void *)fiber,
-                     fiber->name, where, fiber->wait->what, (long long)fiber->wait->detail);
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s %lld%s", (void *)fiber,
+                     fiber->name, where, fiber->wait->what, (long long)fiber->wait->detail,
+                     cancelled);
     else
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s", (void *)fiber,
-                     fiber->name, where, fiber->wait->what);
+        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s%s", (void *)fiber,
+                     fiber->name, where, fiber->wait->what, cancelled);
 }
 
 static void layer_dump(struct weft_runtime *rt)
@@ -517,6 +557,9 @@ static void layer_finish(struct weft_runtime *rt)
 {
     struct fiber_layer *layer = rt->layer[WEFT__LAYER_FIBER];
 
+    /* none, unless the engine failed: then pool threads may still be at work on these stacks */
+    while (atomic_load(&layer->calls) > 0)
+        sched_yield();
     fiber__stacks_finish(&layer->stacks);
     free(layer);
     rt->layer[WEFT__LAYER_FIBER] = NULL;
@@ -535,12 +578,12 @@ static const struct weft__layer_hooks fiber_hooks = {
 
 struct fiber *fiber_self(void)
 {
-    return fiber__self(weft__rt);
+    return fiber__running(weft__rt);
 }
 
 int fiber_set_name(const char *name)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
 
     if (self == NULL)
         return -EINVAL;
@@ -555,14 +598,14 @@ const char *fiber_name(const struct fiber *fiber)
 
 int fiber_check(void)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
 
-    return self == NULL ? fiber__cannot_wait(weft__rt) : self->cancelled;
+    return self == NULL ? fiber__none(weft__rt) : self->cancelled;
 }
 
 size_t fiber_stack_left(void)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
     char *here = __builtin_frame_address(0);
 
     return self == NULL ? 0 : (size_t)(here - self->stack->low);

@@ -62,6 +62,7 @@ struct fiber_layer {
     struct fiber *caller;
 #endif
     size_t alive;
+    atomic_size_t calls; /* of fiber_blocking, each on a fiber's stack */
     int default_class;
     struct stacks stacks;
 };
@@ -89,16 +90,34 @@ int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
                  const struct fiber_options *options, const char *where, fiber_ended *ended,
                  void *owner, struct fiber **started);
 
+/* A failed fiber whose result nobody will see. */
+void fiber__report_failure(struct weft_runtime *rt, const struct fiber *fiber, int error);
+
 /* The running fiber, or NULL on the base stack and without a runtime. */
-static inline struct fiber *fiber__self(const struct weft_runtime *rt)
+static inline struct fiber *fiber__running(const struct weft_runtime *rt)
 {
     return rt == NULL || weft__is_base(rt) ? NULL : fiber__current(rt);
 }
 
-/* Why the caller can't wait: -EINVAL without a runtime, -EDEADLK on the base stack. */
-static inline int fiber__cannot_wait(const struct weft_runtime *rt)
+/* The same if it may wait: NULL also in WEFT_NO_SUSPEND. */
+static inline struct fiber *fiber__self(const struct weft_runtime *rt)
+{
+    return rt == NULL || rt->strand == rt->pinned ? NULL : fiber__current(rt);
+}
+
+/* Why the caller can't wait: -EINVAL without a runtime, -EDEADLK on the base stack and, with a
+ * report, in WEFT_NO_SUSPEND. `call` is the place of the public function's call. */
+int fiber__refuse(struct weft_runtime *rt, const void *call);
+
+/* What a function that needs a fiber, but doesn't wait, returns without one. */
+static inline int fiber__none(const struct weft_runtime *rt)
 {
     return rt == NULL ? -EINVAL : -EDEADLK;
+}
+
+static inline __attribute__((always_inline)) int fiber__cannot_wait(struct weft_runtime *rt)
+{
+    return fiber__refuse(rt, __builtin_return_address(0));
 }
 
 /* Cancels: level-triggered; what it waits for ends with -ECANCELED, and so does each later wait. The

@@ -25,9 +25,10 @@ struct fiber__sync {
     struct weft_timer timer; /* unused without a deadline */
 };
 
-/* Whether the caller may wait for `object`: 0, or -EINVAL, -EDEADLK, -ECANCELED. */
-static inline int fiber__sync_may(struct weft_runtime *rt, const struct fiber *self,
-                                  const void *object)
+/* Whether the caller may wait for `object`: 0, or -EINVAL, -EDEADLK, -ECANCELED. In the public
+ * function itself, whose caller may be named in a report. */
+static inline __attribute__((always_inline)) int
+fiber__sync_may(struct weft_runtime *rt, const struct fiber *self, const void *object)
 {
     if (weft__unlikely(self == NULL))
         return fiber__cannot_wait(rt);

@@ -134,7 +134,7 @@ static void expire(struct weft_timer *timer)
 
 int fiber_cancel_reason(void)
 {
-    struct fiber *self = fiber__self(weft__rt);
+    struct fiber *self = fiber__running(weft__rt);
 
     if (self == NULL || self->cancelled == 0)
         return 0;
@@ -165,7 +165,7 @@ static void fail(struct fiber_scope *scope, const struct fiber *fiber, int error
 void fiber_scope_fail(struct fiber_scope *scope, int error)
 {
     if (scope != NULL && scope->owner != NULL)
-        fail(scope, fiber__self(weft__rt), error < 0 ? error : -EINVAL);
+        fail(scope, fiber__running(weft__rt), error < 0 ? error : -EINVAL);
 }
 
 unsigned fiber_scope_failure_count(const struct fiber_scope *scope)
@@ -231,10 +231,10 @@ static void close_scope(struct weft_runtime *rt, struct fiber *self, struct fibe
 int fiber_scope_open(struct fiber_scope *scope, weft_time deadline)
 {
     struct weft_runtime *rt = weft__rt;
-    struct fiber *self = fiber__self(rt);
+    struct fiber *self = fiber__running(rt);
 
     if (self == NULL)
-        return fiber__cannot_wait(rt);
+        return fiber__none(rt);
     if (scope == NULL)
         return -EINVAL;
     open_scope(rt, self, scope, deadline, false);

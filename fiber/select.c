@@ -149,8 +149,8 @@ static int wait_for_one(struct weft_runtime *rt, struct fiber *self, struct fibe
     return park(&s, deadline);
 }
 
-static inline int select_from(struct fiber_case *cases, size_t count, bool in_order,
-                              weft_time deadline)
+static inline __attribute__((always_inline)) int select_from(struct fiber_case *cases, size_t count,
+                                                             bool in_order, weft_time deadline)
 {
     struct weft_runtime *rt = weft__rt;
     struct fiber *self = fiber__self(rt);

@@ -265,6 +265,7 @@ int fiber__stacks_grow(struct stacks *stacks, int class, size_t count)
 {
     struct stack_pool *pool = &stacks->pools[class];
 
+    stacks->used |= UINT64_C(1) << class;
     if (pool->batch < BATCH_MIN)
         pool->batch = BATCH_MIN;
     while (count > 0) {
@@ -316,7 +317,8 @@ static void trim_pool(struct stacks *stacks, struct stack_pool *pool, int class)
 
 void fiber__stacks_trim(struct stacks *stacks)
 {
-    for (int class = 0; class < STACKS_CLASSES; class ++) {
+    for (uint64_t rest = stacks->used; rest != 0; rest &= rest - 1) {
+        const int class = __builtin_ctzll(rest);
         struct stack_pool *pool = &stacks->pools[class];
 
         /* each return may have left one more dirty stack, if it was not the same one all along */

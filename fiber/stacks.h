@@ -58,6 +58,7 @@ enum stack_guard { STACK_GUARD_UNKNOWN, STACK_GUARD_MADVISE, STACK_GUARD_MPROTEC
 struct stacks {
     struct weft_runtime *rt;
     struct stack_pool pools[STACKS_CLASSES];
+    uint64_t used; /* bit n: class n has stacks */
     size_t page;
     size_t watermark;  /* bytes */
     size_t fiber_size; /* what is kept free at a stack's top */

@@ -124,7 +124,8 @@ int fiber_condition_wait(struct weft_condition *condition, struct weft_mutex *mu
 
 /* ---- read-write lock ---- */
 
-static int lock_rwlock(struct weft_rwlock *lock, bool writes, weft_time deadline)
+static inline __attribute__((always_inline)) int lock_rwlock(struct weft_rwlock *lock, bool writes,
+                                                             weft_time deadline)
 {
     struct weft_runtime *rt = weft__rt;
     struct fiber *self = fiber__self(rt);

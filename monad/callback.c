@@ -7,7 +7,7 @@
 
 static void default_hook(struct promise__state *st, int err)
 {
-    weft__report(st->rt, "an error that nobody handles: %s (%d)", strerror(-err), err);
+    weft__report(st->rt, "an error that nobody handles: %s (%d)", weft_strerror(err), err);
     exit(2);
 }
 

@@ -7,6 +7,7 @@
 /* best first; the last is taken only when asked for by name */
 const struct weft__engine_class *const weft__engines[] = {
     &weft__engine_uring,
+    &weft__engine_epoll,
     &weft__engine_null,
     NULL,
 };

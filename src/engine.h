@@ -24,7 +24,8 @@ struct weft__engine_class {
      * completion, for wake(), or until `until`; WEFT_NOWAIT: doesn't wait. At most one wait; may
      * return early for any reason (a signal). 0, or a negative errno that ends the runtime. */
     int (*turn)(struct weft__engine *engine, weft_time until);
-    /* Ends a wait, or makes the next one end at once. Any thread, signal handlers too. */
+    /* Ends a wait, or makes the next one end at once. Called at most once a wait, since the inbox sees
+     * to it. Any thread, signal handlers too. */
     void (*wake)(struct weft__engine *engine);
     /* The end: asks for the cancellation of everything in flight, which turn() then reports, and
      * takes in nothing more (-ECANCELED). */
@@ -36,6 +37,8 @@ struct weft__engine_class {
     int (*submit)(struct weft__engine *engine, struct ring_op *op);
     /* Asks for the end of an operation that submit() took and turn() has not reported. */
     void (*cancel)(struct weft__engine *engine, struct ring_op *op);
+    /* A descriptor is about to be closed; NULL: the engine keeps nothing about descriptors. */
+    void (*forget)(struct weft__engine *engine, int fd);
 };
 
 /* What every engine begins with. */
@@ -52,5 +55,6 @@ extern int (*const weft__launch_main)(struct weft_runtime *rt);
 
 extern const struct weft__engine_class weft__engine_null;  /* src/engine_null.c */
 extern const struct weft__engine_class weft__engine_uring; /* uring/engine_uring.c */
+extern const struct weft__engine_class weft__engine_epoll; /* uring/engine_epoll.c */
 
 #endif

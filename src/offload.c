@@ -15,19 +15,27 @@
 #include <time.h>
 #include <unistd.h>
 
-#define IDLE_LIMIT WEFT_SEC(5)
-#define STACK_SIZE ((size_t)512 << 10) /* name service modules are not frugal */
+#define STACK_SIZE ((size_t)1 << 20) /* touched lazily; who blocks is seldom frugal */
+#define LIMIT_MAX  4096
+
+_Atomic int64_t weft__offload_patience = WEFT_SEC(5);
 
 struct queue {
-    struct weft__job *head, **tail;
-    unsigned queued, running, limit;
+    struct weft_job *head, **tail;
+    unsigned queued, running;
 };
+
+/* The bounds outlive a fork. */
+static unsigned limits[WEFT__JOB_KINDS] = {
+    [WEFT__JOB_WORK] = 16, [WEFT__JOB_LOOKUP] = 4, [WEFT__JOB_CALL] = 32};
 
 static struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work, gone;
     struct queue queues[WEFT__JOB_KINDS];
-    unsigned threads, idle, starting;
+    unsigned threads, idle, starting; /* of threads: those that have, or will soon have, time */
+    unsigned finishing;               /* ... once they have handed their job back */
+    unsigned turn;                    /* the kind to be looked at first */
     bool ending, has_retired;
     pthread_t retired;
     int pid; /* whose threads these are; after fork they are the parent's */
@@ -54,9 +62,7 @@ static void reset_pool(void)
     pthread_condattr_destroy(&monotonic);
     for (int i = 0; i < WEFT__JOB_KINDS; i++)
         reset_queue(&pool.queues[i]);
-    pool.queues[WEFT__JOB_WORK].limit = 16;
-    pool.queues[WEFT__JOB_LOOKUP].limit = 4;
-    pool.threads = pool.idle = pool.starting = 0;
+    pool.threads = pool.idle = pool.starting = pool.finishing = 0;
     pool.ending = pool.has_retired = false;
     pool.pid = (int)getpid();
 }
@@ -68,18 +74,29 @@ static void make_pool(void)
     pthread_atfork(NULL, NULL, reset_pool);
 }
 
-/* The first job that may run now, off its queue; NULL: none. Locked. */
-static struct weft__job *take_job(void)
+/* Takes a job off its queue. Locked. */
+static void unqueue(struct queue *queue, struct weft_job *job)
 {
-    for (int i = 0; i < WEFT__JOB_KINDS; i++) {
-        struct queue *queue = &pool.queues[i];
-        struct weft__job *job = queue->head;
+    *job->link = job->next;
+    if (job->next != NULL)
+        job->next->link = job->link;
+    else
+        queue->tail = job->link;
+    job->link = NULL;
+    queue->queued--;
+}
 
-        if (job != NULL && queue->running < queue->limit) {
-            queue->head = job->next;
-            if (queue->head == NULL)
-                queue->tail = &queue->head;
-            queue->queued--;
+/* A job that may run now, off its queue; NULL: none. The kinds take turns, which matters when no more
+ * threads can be had. Locked. */
+static struct weft_job *take_job(void)
+{
+    for (unsigned i = 0; i < WEFT__JOB_KINDS; i++) {
+        unsigned kind = pool.turn++ % WEFT__JOB_KINDS;
+        struct queue *queue = &pool.queues[kind];
+        struct weft_job *job = queue->head;
+
+        if (job != NULL && queue->running < limits[kind]) {
+            unqueue(queue, job);
             queue->running++;
             return job;
         }
@@ -89,22 +106,22 @@ static struct weft__job *take_job(void)
 
 static void run_done(struct weft_task *task)
 {
-    struct weft__job *job = weft__container(task, struct weft__job, task);
+    struct weft_job *job = weft__container(task, struct weft_job, task);
 
     weft_inbox_unref(job->inbox);
     job->done(job);
 }
 
-/* Runs a job and hands it back; it may be freed by then. */
-static void run_job(struct weft__job *job)
+/* Hands a job back; it may be freed by then. */
+static void hand_back(struct weft_job *job)
 {
     struct weft_inbox *inbox = job->inbox;
 
-    job->run(job);
     job->task.run = run_done;
     if (weft_post(inbox, &job->task) < 0) {
         weft_inbox_unref(inbox);
-        job->drop(job);
+        if (job->drop != NULL)
+            job->drop(job);
     }
 }
 
@@ -136,8 +153,8 @@ static void *work(void *unused)
     pthread_mutex_lock(&pool.lock);
     pool.starting--;
     for (;;) {
-        struct timespec limit = in(IDLE_LIMIT);
-        struct weft__job *job = NULL;
+        struct timespec limit = in(weft__offload_patience);
+        struct weft_job *job = NULL;
         int rc = 0, kind;
 
         while (!pool.ending && (job = take_job()) == NULL && rc == 0) {
@@ -149,9 +166,16 @@ static void *work(void *unused)
             break;
         kind = job->kind;
         pthread_mutex_unlock(&pool.lock);
-        run_job(job);
+        job->run(job);
+        /* from here on it is a thread for the next job: who learns of this one's end and hands the
+         * next one over at once shall not start another thread */
         pthread_mutex_lock(&pool.lock);
         pool.queues[kind].running--;
+        pool.finishing++;
+        pthread_mutex_unlock(&pool.lock);
+        hand_back(job);
+        pthread_mutex_lock(&pool.lock);
+        pool.finishing--;
     }
     retire();
     return NULL;
@@ -163,9 +187,10 @@ static unsigned runnable(void)
     unsigned count = 0;
 
     for (int i = 0; i < WEFT__JOB_KINDS; i++) {
-        unsigned room = pool.queues[i].limit - pool.queues[i].running;
+        const struct queue *queue = &pool.queues[i];
+        unsigned room = limits[i] > queue->running ? limits[i] - queue->running : 0;
 
-        count += pool.queues[i].queued < room ? pool.queues[i].queued : room;
+        count += queue->queued < room ? queue->queued : room;
     }
     return count;
 }
@@ -191,7 +216,14 @@ static int add_thread(void)
     return -rc;
 }
 
-int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job_kind kind)
+/* Whether there is a job that could run, but for which no thread has time: each of those that have
+ * will do one of the others. Locked. */
+static bool lacks_thread(void)
+{
+    return runnable() > pool.idle + pool.starting + pool.finishing;
+}
+
+int weft__offload(struct weft_runtime *rt, struct weft_job *job, enum weft__job_kind kind)
 {
     struct queue *queue = &pool.queues[kind];
     int rc = 0;
@@ -202,22 +234,61 @@ int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job
     job->next = NULL;
     job->inbox = weft_inbox_ref();
     pthread_mutex_lock(&pool.lock);
+    job->link = queue->tail;
     *queue->tail = job;
     queue->tail = &job->next;
     queue->queued++;
-    if (runnable() > pool.idle + pool.starting) /* each of those has one of the others to do */
+    if (lacks_thread())
         rc = add_thread();
     if (rc < 0 && pool.threads > 0)
         rc = 0; /* one of those there are will come to it */
     if (rc == 0) {
         pthread_cond_signal(&pool.work);
-    } else { /* no thread, so nobody has taken anything: it is the only job */
-        reset_queue(queue);
+    } else {
+        unqueue(queue, job); /* nobody has taken it: there is no thread */
     }
     pthread_mutex_unlock(&pool.lock);
     if (rc < 0)
         weft_inbox_unref(job->inbox);
     return rc;
+}
+
+int weft_offload(struct weft_job *job)
+{
+    if (weft__rt == NULL || job == NULL || job->run == NULL || job->done == NULL)
+        return -EINVAL;
+    return weft__offload(weft__rt, job, WEFT__JOB_CALL);
+}
+
+bool weft_offload_withdraw(struct weft_job *job)
+{
+    bool is_queued;
+
+    pthread_mutex_lock(&pool.lock);
+    is_queued = job->link != NULL;
+    if (is_queued)
+        unqueue(&pool.queues[job->kind], job);
+    pthread_mutex_unlock(&pool.lock);
+    if (is_queued)
+        weft_inbox_unref(job->inbox);
+    return is_queued;
+}
+
+int weft_offload_limit(unsigned threads)
+{
+    int before;
+
+    if (threads == 0 || threads > LIMIT_MAX)
+        return -EINVAL;
+    pthread_once(&once, make_pool);
+    pthread_mutex_lock(&pool.lock);
+    before = (int)limits[WEFT__JOB_CALL];
+    limits[WEFT__JOB_CALL] = threads;
+    while (lacks_thread() && add_thread() == 0)
+        ;
+    pthread_cond_broadcast(&pool.work);
+    pthread_mutex_unlock(&pool.lock);
+    return before;
 }
 
 /* Threads in a job. Locked. */
@@ -230,18 +301,24 @@ static unsigned at_work(void)
     return running;
 }
 
-unsigned weft__offload_threads(unsigned *jobs)
+void weft__offload_stats(struct weft_stats *stats)
 {
-    unsigned threads;
-
     pthread_once(&once, make_pool);
     pthread_mutex_lock(&pool.lock);
-    threads = pool.threads;
-    *jobs = at_work();
+    stats->pool_threads = pool.threads;
+    stats->pool_running = at_work();
     for (int i = 0; i < WEFT__JOB_KINDS; i++)
-        *jobs += pool.queues[i].queued;
+        stats->pool_queued += pool.queues[i].queued;
     pthread_mutex_unlock(&pool.lock);
-    return threads;
+}
+
+unsigned weft__offload_threads(unsigned *jobs)
+{
+    struct weft_stats stats = {.size = sizeof stats};
+
+    weft__offload_stats(&stats);
+    *jobs = (unsigned)(stats.pool_running + stats.pool_queued);
+    return (unsigned)stats.pool_threads;
 }
 
 __attribute__((destructor)) static void end_pool(void)

@@ -1,30 +1,37 @@
-/* offload.h: work that must block, on a thread of a bounded pool. */
-#ifndef WEFT_OFFLOAD_H
-#define WEFT_OFFLOAD_H
+/* offload.h: the pool from the inside: whose jobs are whose, and how it is doing. */
+#ifndef WEFT_OFFLOAD_INTERNAL_H
+#define WEFT_OFFLOAD_INTERNAL_H
+
+#include <weft/offload.h>
 
 #include "runtime_internal.h"
 
-/* One piece of such work, embedded in memory of its own (not on a fiber's stack: it may outlive the
- * runtime). Exactly one of `done` and `drop` is called, last; either may free the job. */
-struct weft__job {
-    void (*run)(struct weft__job *job);  /* on a pool thread; signals are blocked there */
-    void (*done)(struct weft__job *job); /* afterwards, on the runtime's base stack */
-    void (*drop)(struct weft__job *job); /* instead, on any thread: the runtime has ended */
-    struct weft_task task;
-    struct weft_inbox *inbox;
-    struct weft__job *next;
-    int kind;
-};
+#include <errno.h>
 
 /* Each kind has its own queue and its own bound on threads at work, so that names nobody answers for
- * hold up nothing but other names. */
-enum weft__job_kind { WEFT__JOB_WORK, WEFT__JOB_LOOKUP, WEFT__JOB_KINDS };
+ * hold up nothing but other names, and the program's calls nothing of weft's. */
+enum weft__job_kind {
+    WEFT__JOB_WORK,   /* an engine's: I/O on files */
+    WEFT__JOB_LOOKUP, /* names */
+    WEFT__JOB_CALL,   /* the program's */
+    WEFT__JOB_KINDS
+};
 
-/* Hands a job over. Returns 0, or -ENOMEM or -EAGAIN when there is no thread and none can be made.
- * Until it is done the runtime doesn't take itself for deadlocked; its end doesn't wait for jobs. */
-int weft__offload(struct weft_runtime *rt, struct weft__job *job, enum weft__job_kind kind);
+/* weft_offload for any kind. rt: the calling thread's. */
+int weft__offload(struct weft_runtime *rt, struct weft_job *job, enum weft__job_kind kind);
+
+/* What a call's result means: >= 0, or a negative errno. */
+static inline int weft__call_result(int result)
+{
+    return result < -4095 ? -EINVAL : result;
+}
+
+void weft__offload_stats(struct weft_stats *stats);
 
 /* For tests: threads alive, and jobs that are queued or under way. */
 unsigned weft__offload_threads(unsigned *jobs);
+
+/* For tests: how long a thread waits for work before it ends, in ns. */
+extern _Atomic int64_t weft__offload_patience;
 
 #endif

@@ -3,13 +3,15 @@
  * A lap is: run the pass; then, between passes, poll the engine once, run what other threads posted,
  * fire the timers that are due, and run what asked for "after the poll" (promise_pause). Completions
  * come before timers, so that an operation that did something beats its deadline. The engine is
- * asked to wait only if nothing is queued.
+ * asked to wait only if nothing is queued. What comes between passes is begun by the loop, or by the
+ * fiber that finds the pass over.
  *
  * The end: main is over -> layers stop in order, each waited for (fibers are cancelled and unwind;
  * then promises fall silent) -> operations in flight are cancelled and reaped -> the inbox closes ->
  * the engine goes -> layers free what they have.
  */
 #include "inbox.h"
+#include "offload.h"
 #include "runtime_internal.h"
 #include "timer.h"
 
@@ -248,6 +250,17 @@ bool weft_stopping(void)
     return weft__rt != NULL && weft__rt->stopping;
 }
 
+bool weft__next_pass(struct weft_runtime *rt)
+{
+    if (rt->stopping || nothing_left(rt))
+        return false;
+    rt->failed = poll_engine(rt, WEFT_FOREVER);
+    if (weft__unlikely(rt->failed < 0))
+        return false;
+    begin_pass(rt);
+    return true;
+}
+
 /* Until main has ended and no fiber is left. 0 or the error that ends the runtime. */
 static int run_main(struct weft_runtime *rt)
 {
@@ -255,9 +268,9 @@ static int run_main(struct weft_runtime *rt)
     int deadlock = 0;
 
     for (;;) {
-        int rc;
-
-        run_pass(rt);
+        do
+            run_pass(rt);
+        while (weft__likely(rt->failed == 0) && weft__next_pass(rt));
         if (rt->stopping && alive(rt, 0) == 0) {
             if (!rt->main_ended) /* main is a promise: it is given up, as if cancelled */
                 weft__main_ended(rt, -ECANCELED);
@@ -286,11 +299,12 @@ static int run_main(struct weft_runtime *rt)
                 lingering = WEFT_FOREVER - 1;
             }
         }
-        rc = poll_engine(rt,
-                         rt->stopping && lingering < WEFT_FOREVER - 1 ? lingering : WEFT_FOREVER);
-        if (rc < 0) {
-            weft__report(rt, "the %s engine failed: %s", rt->engine->class->name, strerror(-rc));
-            return rc;
+        if (rt->failed == 0)
+            rt->failed = poll_engine(rt, lingering < WEFT_FOREVER - 1 ? lingering : WEFT_FOREVER);
+        if (rt->failed < 0) {
+            weft__report(rt, "the %s engine failed: %s", rt->engine->class->name,
+                         strerror(-rt->failed));
+            return rt->failed;
         }
         begin_pass(rt);
     }
@@ -349,36 +363,81 @@ static int set_options(struct weft_runtime *rt, const struct weft_options *optio
     return 0;
 }
 
-/* The engine asked for by option or environment; else the best that works. */
+#define ENGINES_MAX 8
+
+/* The engines that may serve, in order, by option or environment; else all but the last, which is for
+ * those who ask for it. Returns how many, or -EINVAL for a name that is none. */
+static int wanted_engines(struct weft_runtime *rt, const struct weft__engine_class **wanted,
+                          bool *automatic)
+{
+    const char *names = rt->options.engine != NULL ? rt->options.engine : getenv("WEFT_ENGINE");
+    int count = 0;
+
+    *automatic = names == NULL || *names == '\0' || strcmp(names, "auto") == 0;
+    if (*automatic) {
+        while (weft__engines[count + 1] != NULL) {
+            wanted[count] = weft__engines[count];
+            count++;
+        }
+        return count;
+    }
+    while (count < ENGINES_MAX) {
+        size_t size = strcspn(names, ",");
+        int i = 0;
+
+        while (weft__engines[i] != NULL && (strncmp(weft__engines[i]->name, names, size) != 0 ||
+                                            weft__engines[i]->name[size] != '\0'))
+            i++;
+        if (weft__engines[i] == NULL) {
+            weft__report(rt, "cannot start: there is no engine named \"%.*s\"", (int)size, names);
+            return -EINVAL;
+        }
+        wanted[count++] = weft__engines[i];
+        if (names[size] == '\0')
+            break;
+        names += size + 1;
+    }
+    return count;
+}
+
+/* Says that another engine has taken over; on stderr once a process. */
+static void report_engine(const struct weft_runtime *rt, const char *why)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+
+    if (rt->options.report != NULL || !atomic_flag_test_and_set(&said))
+        weft__report(rt, "%s; the %s engine takes over (WEFT_ENGINE=%s chooses it in silence)", why,
+                     rt->engine->class->name, rt->engine->class->name);
+}
+
+/* The first engine that works. Another one takes over when it is denied or absent; not when there is
+ * too little of what every engine needs, memory or descriptors. */
 static int create_engine(struct weft_runtime *rt)
 {
-    const char *name = rt->options.engine;
+    const struct weft__engine_class *wanted[ENGINES_MAX];
     char why[400], first[400] = "";
-    int rc = -ENOSYS;
+    bool automatic, next = true;
+    int count = wanted_engines(rt, wanted, &automatic), rc = count;
 
-    if (name == NULL)
-        name = getenv("WEFT_ENGINE");
-    if (name != NULL && *name == '\0')
-        name = NULL;
-    for (int i = 0; weft__engines[i] != NULL; i++) {
-        const struct weft__engine_class *class = weft__engines[i];
-
-        if (name != NULL ? strcmp(name, class->name) != 0 : weft__engines[i + 1] == NULL)
-            continue;
+    for (int i = 0; i < count && next; i++) {
         why[0] = '\0';
-        rc = class->create(&rt->engine, &rt->options, why, sizeof why);
+        rc = wanted[i]->create(&rt->engine, &rt->options, why, sizeof why);
         if (rc == 0)
-            return 0;
+            break;
+        next = why[0] != '\0' && rc != -EMFILE && rc != -ENFILE;
         if (first[0] == '\0')
             snprintf(first, sizeof first, "%s", why[0] != '\0' ? why : strerror(-rc));
-        if (name != NULL)
-            break;
     }
-    if (first[0] != '\0')
-        weft__report(rt, "cannot start: %s", first);
-    else
-        weft__report(rt, "cannot start: there is no engine named \"%s\"", name);
-    return first[0] != '\0' ? rc : -EINVAL;
+    if (rc == 0 && first[0] != '\0') {
+        rt->engine_reason = strdup(first);
+        if (automatic)
+            report_engine(rt, first);
+    } else if (rc < 0 && first[0] != '\0') {
+        weft__report(rt, "cannot start: %s%s", first,
+                     next && !automatic ? ", or let another engine take over (WEFT_ENGINE=auto)"
+                                        : "");
+    }
+    return rc;
 }
 
 static void free_runtime(struct weft_runtime *rt)
@@ -391,6 +450,7 @@ static void free_runtime(struct weft_runtime *rt)
         weft__inbox_release(rt->inbox);
     if (rt->engine != NULL)
         rt->engine->class->destroy(rt->engine);
+    free(rt->engine_reason);
     free(rt->pass_array);
     free(rt->next_array);
     free(rt);
@@ -398,6 +458,7 @@ static void free_runtime(struct weft_runtime *rt)
 
 static int create_runtime(struct weft_runtime **out, const struct weft_options *options)
 {
+    static _Atomic uint64_t serial;
     struct weft_runtime *rt = NULL;
     int rc;
 
@@ -405,9 +466,10 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
     if (rc != 0)
         return -rc;
     memset(rt, 0, sizeof *rt);
-    rt->strand = &rt->base;
+    rt->strand = rt->pinned = &rt->base;
     rt->after_poll_tail = &rt->after_poll;
     rt->firing = -1;
+    rt->serial = atomic_fetch_add(&serial, 1) + 1;
     rt->thread = pthread_self();
     rc = set_options(rt, options);
     if (rc == 0)
@@ -547,6 +609,42 @@ const char *weft_engine_name(void)
     return weft__rt == NULL ? NULL : weft__rt->engine->class->name;
 }
 
+const char *weft_engine_reason(void)
+{
+    return weft__rt == NULL ? NULL : weft__rt->engine_reason;
+}
+
+void weft_region_leave(struct weft_region *region)
+{
+    struct weft_runtime *rt = region->runtime;
+
+    region->left = true;
+    region->runtime = NULL;
+    if (rt == NULL || rt != weft__rt)
+        return;
+    rt->region = region->outer;
+    rt->pinned = region->pinned;
+}
+
+bool weft_region_once(struct weft_region *region)
+{
+    struct weft_runtime *rt = weft__rt;
+
+    if (region->left || region->runtime != NULL) {
+        weft_region_leave(region);
+        return false;
+    }
+    region->left = true;
+    region->runtime = rt;
+    if (rt != NULL) {
+        region->outer = rt->region;
+        region->pinned = rt->pinned;
+        rt->region = region;
+        rt->pinned = rt->strand;
+    }
+    return true;
+}
+
 int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task))
 {
     if (weft__rt == NULL || task == NULL || run == NULL)
@@ -589,6 +687,7 @@ int weft_stats(struct weft_stats *stats)
     all.timers = rt->timers_started - rt->timers_stopped;
     all.in_flight = rt->engine->in_flight;
     rt->engine->class->stats(rt->engine, &all);
+    weft__offload_stats(&all);
     for (int i = 0; i < WEFT__LAYER_COUNT; i++)
         if (rt->hooks[i] != NULL && rt->hooks[i]->stats != NULL)
             rt->hooks[i]->stats(rt, &all);

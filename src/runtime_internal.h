@@ -65,6 +65,7 @@ struct weft__layer_hooks {
 struct weft_runtime {
     /* the yield path's line */
     struct weft__strand *strand; /* who is running: a fiber's strand or &base */
+    struct weft__strand *pinned; /* who must not suspend: &base, or a fiber in WEFT_NO_SUSPEND */
     uintptr_t *head;             /* next entry of this pass */
     uintptr_t *end;              /* this pass ends here */
     uintptr_t *tail;             /* where the next pass's next entry goes */
@@ -75,6 +76,7 @@ struct weft_runtime {
     /* Runs fn(arg) on the base stack on behalf of the running strand; set by whoever switches. */
     void (*call_on_base)(struct weft_runtime *rt, void (*fn)(void *arg), void *arg);
 
+    struct weft_region *region; /* the innermost one of WEFT_NO_SUSPEND; NULL: none */
     struct weft__strand base;
     size_t reserved, capacity;
     void (*after_wakes)(struct weft_runtime *rt); /* sync_core.h; NULL: nothing to do */
@@ -85,14 +87,17 @@ struct weft_runtime {
     const struct weft__layer_hooks *hooks[WEFT__LAYER_COUNT];
 
     struct weft_options options;
+    char *engine_reason; /* why a better engine is not in use; NULL: it is, or nobody knows */
     struct weft_task main_task;
     weft_main_fn *main;
     void *main_arg;
     int main_result;
+    int failed; /* the engine has: its error; else 0 */
     bool main_ended;
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
     uint32_t select_turn; /* where the next fiber_select begins */
+    uint64_t serial;         /* no other runtime of the process has, or had, the same; never 0 */
     uint64_t passes;
     uint64_t switches;
     uint64_t timers_started, timers_stopped;
@@ -135,6 +140,10 @@ static inline void weft__release(struct weft_runtime *rt, size_t count)
 /* Starts the next pass if that needs neither the kernel, nor the clock, nor a callback: then there
  * is a next entry at rt->head and true is returned. May be called on any strand. */
 bool weft__next_pass_quietly(struct weft_runtime *rt);
+
+/* Ends the pass: polls the engine, which may wait and call anybody, and begins the next one, which may be
+ * empty. On the base stack. False: the loop has to decide how to go on. */
+bool weft__next_pass(struct weft_runtime *rt);
 
 /* ---- base stack ---- */
 

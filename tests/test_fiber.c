@@ -570,5 +570,6 @@ Test(fiber, a_forked_child_cannot_reach_the_parents_runtime)
 {
     if (on_valgrind())
         cr_skip_test("it reports what the child leaves behind");
-    cr_assert_eq(run_on(&setups[1], fork_main, NULL), 0);
+    EACH_SETUP(setup)
+    cr_assert_eq(run_on(setup, fork_main, NULL), 0, "%s", setup->name);
 }

@@ -87,20 +87,21 @@ Test(io_fiber, callers_that_cannot_wait)
 /* ---- operations that wait: one of each, on something that never happens ---- */
 
 struct never {
-    int pair[2], full, listener, connecting[3];
+    int pair[2], full, listener, connecting[3], empty[2], jammed[2];
     struct sockaddr_storage address;
     socklen_t len;
 };
 
 static void never_init(struct never *n)
 {
-    static char block[65536];
     int pair[2];
 
     make_pair(n->pair);
     make_pair(pair);
-    while (send(pair[0], block, sizeof block, MSG_DONTWAIT) > 0)
-        ;
+    fill_up(pair[0]);
+    make_pipe(n->empty);
+    make_pipe(n->jammed);
+    fill_up(n->jammed[1]);
     n->full = pair[0];
     n->connecting[2] = pair[1];
     /* a listener whose queue is full lets the next connection wait */
@@ -115,18 +116,23 @@ static void never_init(struct never *n)
 static void never_finish(struct never *n)
 {
     close_pair(n->pair);
+    close_pair(n->empty);
+    close_pair(n->jammed);
     close(n->full);
     close(n->listener);
     for (int i = 0; i < 3; i++)
         close(n->connecting[i]);
 }
 
-enum { WAITING = 9 };
+enum { WAITING = 19 };
 
 static int wait_for_never(struct never *n, int which, weft_time deadline)
 {
     static char block[65536];
-    const struct iovec iov = {block, sizeof block};
+    struct iovec iov = {block, sizeof block};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    struct sockaddr_storage from;
+    socklen_t len = sizeof from;
     int fd, rc;
 
     switch (which) {
@@ -146,6 +152,26 @@ static int wait_for_never(struct never *n, int which, weft_time deadline)
         return fiber_accept(n->pair[0] >= 0 ? n->connecting[2] : -1, NULL, NULL, 0, deadline);
     case 7:
         return fiber_poll(n->pair[0], POLLIN, deadline);
+    case 8:
+        return fiber_recvmsg(n->pair[0], &message, 0, deadline);
+    case 9:
+        return fiber_sendmsg(n->full, &message, 0, deadline);
+    case 10:
+        return fiber_recvfrom(n->pair[0], block, 1, 0, (struct sockaddr *)&from, &len, deadline);
+    case 11:
+        return fiber_sendto(n->full, block, sizeof block, 0, NULL, 0, deadline);
+    case 12:
+        return fiber_send_zc(n->full, block, sizeof block, 0, deadline);
+    case 13:
+        return fiber_splice(n->empty[0], -1, n->jammed[1], -1, 1, 0, deadline);
+    case 14:
+        return fiber_splice(n->empty[0], -1, n->pair[0], -1, 1, 0, deadline);
+    case 15:
+        return fiber_splice(n->jammed[0], -1, n->full, -1, 1, 0, deadline);
+    case 16:
+        return fiber_splice(n->pair[0], -1, n->empty[1], -1, 1, 0, deadline);
+    case 17:
+        return fiber_tee(n->empty[0], n->jammed[1], 1, 0, deadline);
     default:
         fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         rc = fiber_connect(fd, (struct sockaddr *)&n->address, n->len, deadline);
@@ -455,4 +481,40 @@ static int connect_main(void *unused)
 Test(io_fiber, connecting_by_name)
 {
     ON_EACH_SETUP(connect_main);
+}
+
+/* ---- the end ---- */
+
+static int64_t wait_for_ever(void *fd)
+{
+    char byte;
+
+    return fiber_recv(*(int *)fd, &byte, 1, 0, WEFT_FOREVER);
+}
+
+/* An engine that fails ends the runtime, whoever waits. */
+static int failing_main(void *pair)
+{
+    struct ring__faults *faults = ring__faults(weft__rt);
+
+    cr_assert_eq(fiber_detach(wait_for_ever, pair), 0);
+    cr_assert_eq(fiber_yield(), 0);
+    faults->enter = 1;
+    faults->enter_error = -ENXIO;
+    return fiber_nop(WEFT_FOREVER);
+}
+
+Test(io_fiber, an_engine_that_fails_ends_the_runtime)
+{
+    EACH_IO_SETUP(setup)
+    {
+        int pair[2];
+
+        if (strcmp(setup->engine, "uring") != 0)
+            continue;
+        make_pair(pair);
+        cr_assert_eq(run_on(setup, failing_main, pair), -ENXIO, "%s", setup->name);
+        cr_assert(report_contains("the uring engine failed: "), "%s", report_text());
+        close_pair(pair);
+    }
 }

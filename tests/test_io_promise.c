@@ -73,10 +73,18 @@ Test(io_promise, without_an_engine)
 
 /* ---- deadlines and cancels ---- */
 
+static int pipe_ends[2], other_ends[2];
+
 static struct promise *start_waiting(int which, int pair[2], int listener, weft_time deadline)
 {
     static char buf[8];
-    static const struct iovec iov = {buf, sizeof buf};
+    static struct iovec iov = {buf, sizeof buf};
+    static struct msghdr message;
+    static struct sockaddr_storage from;
+    static socklen_t len;
+
+    message = (struct msghdr){.msg_iov = &iov, .msg_iovlen = 1};
+    len = sizeof from;
 
     switch (which) {
     case 0:
@@ -91,6 +99,16 @@ static struct promise *start_waiting(int which, int pair[2], int listener, weft_
         return promise_poll_fd(pair[0], POLLIN, deadline);
     case 5:
         return promise_recv_all(pair[0], buf, 8, 0, NULL, deadline);
+    case 6:
+        return promise_recvmsg(pair[0], &message, 0, deadline);
+    case 7:
+        return promise_recvfrom(pair[0], buf, 1, 0, (struct sockaddr *)&from, &len, deadline);
+    case 8:
+        return promise_splice(pair[0], -1, pipe_ends[1], -1, 1, 0, deadline);
+    case 9:
+        return promise_splice(pipe_ends[0], -1, pair[0], -1, 1, 0, deadline);
+    case 10:
+        return promise_tee(pipe_ends[0], other_ends[1], 1, 0, deadline);
     default:
         return promise_read_all(pair[0], buf, 8, -1, NULL, deadline);
     }
@@ -101,7 +119,9 @@ static void ends_body(void)
     int pair[2], listener = ring_listen("127.0.0.1", "0", 4);
 
     make_pair(pair);
-    for (int i = 0; i < 7; i++) {
+    make_pipe(pipe_ends);
+    make_pipe(other_ends);
+    for (int i = 0; i < 12; i++) {
         struct promise *p;
 
         cr_assert_eq(outcome_of(start_waiting(i, pair, listener, weft_after(WEFT_MS(1)))),
@@ -121,6 +141,8 @@ static void ends_body(void)
     }
     cr_assert(weft__rt->timers == NULL);
     close(listener);
+    close_pair(pipe_ends);
+    close_pair(other_ends);
     close_pair(pair);
 }
 

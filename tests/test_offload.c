@@ -10,14 +10,14 @@
 #define EACH_SETUP(s) for (const struct setup *s = setups; s < setups + setups_count; s++)
 
 struct work {
-    struct weft__job job;
+    struct weft_job job;
     sem_t *wait; /* NULL: runs through */
     pthread_t ran_on;
     bool blocked_signals;
     int *left;
 };
 
-static void run_work(struct weft__job *job)
+static void run_work(struct weft_job *job)
 {
     struct work *work = weft__container(job, struct work, job);
     sigset_t mask;
@@ -30,7 +30,7 @@ static void run_work(struct weft__job *job)
             ;
 }
 
-static void work_done(struct weft__job *job)
+static void work_done(struct weft_job *job)
 {
     struct work *work = weft__container(job, struct work, job);
 
@@ -41,7 +41,7 @@ static void work_done(struct weft__job *job)
     --*work->left;
 }
 
-static void not_dropped(struct weft__job *job)
+static void not_dropped(struct weft_job *job)
 {
     (void)job;
     abort();
@@ -122,7 +122,7 @@ Test(offload, stuck_lookups_hold_up_lookups_only)
 static int waiting_left;
 static struct work waiting_work;
 
-static void end_when_done(struct weft__job *job)
+static void end_when_done(struct weft_job *job)
 {
     work_done(job);
     weft__main_ended(weft__rt, 3);
@@ -154,7 +154,7 @@ static sem_t release, dropped;
 static struct work left_behind[40];
 static int never_done;
 
-static void note_drop(struct weft__job *job)
+static void note_drop(struct weft_job *job)
 {
     (void)job;
     sem_post(&dropped);

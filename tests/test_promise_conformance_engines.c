@@ -46,6 +46,11 @@ Test(engines, uring)
     run_both("uring", NULL);
 }
 
+Test(engines, epoll)
+{
+    run_both("epoll", NULL);
+}
+
 #if WEFT_HAS_FIBERS
 Test(engines, null_in_a_fiber)
 {
@@ -55,5 +60,10 @@ Test(engines, null_in_a_fiber)
 Test(engines, uring_in_a_fiber)
 {
     run_both("uring", "--fiber");
+}
+
+Test(engines, epoll_in_a_fiber)
+{
+    run_both("epoll", "--fiber");
 }
 #endif

@@ -229,9 +229,10 @@ Test(flat, two_million_binds_and_pauses)
     run_loop(&setups[0], 2000000);
 }
 
-Test(flat, binds_and_pauses_on_the_ring)
+Test(flat, binds_and_pauses_on_each_engine)
 {
-    run_loop(&setups[1], 200000);
+    EACH_ENGINE(setup)
+    run_loop(setup, 200000);
 }
 
 /* Both outcomes and a cleanup in each lap: no loop of tail calls, so a fiber's. */

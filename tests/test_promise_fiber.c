@@ -221,54 +221,6 @@ FIBER_TEST(awaiting_in_a_callback_is_an_error)
     return 0;
 }
 
-static struct promise *add_one(union weft_value value, void *ctx)
-{
-    (void)ctx;
-    return promise_fulfilled(weft_num(value.num + 1));
-}
-
-static int64_t deep(void *arg)
-{
-    size_t n = *(size_t *)arg;
-    struct promise *root = promise_create(), *end = promise_ref(root);
-    union weft_value value;
-
-    for (size_t i = 0; i < n; i++)
-        end = promise_bind(end, add_one, NULL);
-    promise_resolve(root, weft_num(0));
-    promise_unref(root);
-    cr_assert_eq(fiber_await(end, &value, WEFT_FOREVER), 0);
-    cr_assert_eq(value.num, (int64_t)n);
-    return 1;
-}
-
-static struct promise *end_fiber(union weft_value value, void *ctx)
-{
-    struct promise *p = ctx;
-
-    promise_resolve(p, value);
-    return promise_fulfilled(value);
-}
-
-FIBER_TEST(a_million_binds_from_a_small_fiber)
-{
-    struct fiber_options options = {.size = sizeof options, .stack_size = 16384};
-    size_t n = PROMISE__ASAN ? 50000 : 1000000;
-    struct promise *done = promise_create(), *q;
-    union weft_value value;
-
-#if PROMISE__ASAN
-    options.stack_size = 0;
-#endif
-    q = promise_bind(fiber_spawn_with(deep, &n, &options), end_fiber, done);
-    cr_assert_eq(fiber_await(promise_ref(done), &value, WEFT_FOREVER), 0);
-    cr_assert_eq(value.num, 1);
-    promise_unref(q);
-    promise_unref(done);
-    cr_assert_eq(promise__live(), 0);
-    return 0;
-}
-
 FIBER_TEST(sleeping_promises_and_fibers_mix)
 {
     struct promise *pair[2] = {promise_sleep(WEFT_SEC(1000)), promise_sleep(WEFT_MS(1))};

@@ -73,6 +73,38 @@ Test(ring_operations, a_full_submission_queue_keeps_the_order)
     }
 }
 
+/* Of what is asked for together, receives go to the kernel last, in their order: they find at once what
+ * is sent meanwhile. One that is cancelled before it goes does what it can do at once, too. */
+static void receives_body(void)
+{
+    struct kept send, receives[100];
+    char sent[100], got[100];
+    int pair[2];
+
+    make_pair(pair);
+    for (int i = 0; i < 100; i++) {
+        sent[i] = (char)(i * 7);
+        cr_assert_eq(ring_recv(&keep(&receives[i])->op, pair[0], &got[i], 1, MSG_DONTWAIT), 0);
+        if (i % 3 == 0)
+            ring_cancel(&receives[i].op);
+    }
+    cr_assert_eq(ring_send(&keep(&send)->op, pair[1], sent, sizeof sent, 0), 0);
+    for (int i = 0; i < 100; i++)
+        cr_assert_eq(result_of(&receives[i]), 1, "receive %d: %d", i, receives[i].res);
+    cr_assert_eq(result_of(&send), 100);
+    cr_assert_arr_eq(got, sent, 100);
+    close_pair(pair);
+}
+
+Test(ring_operations, receives_go_last)
+{
+    EACH_IO_SETUP(setup)
+    {
+        if (strcmp(setup->engine, "uring") == 0)
+            cr_assert_eq(run_by_hand(setup, receives_body), 0, "%s", setup->name);
+    }
+}
+
 /* The answer to a cancel is not the operation's: that comes by itself, once (pitfall 24). */
 static void cancel_body(void)
 {

@@ -285,56 +285,6 @@ Test(ring_stream, a_nonblocking_descriptor_waits_all_the_same)
     ON_EACH_SETUP(nonblocking_main);
 }
 
-/* One buffer, held for a while: the other connection waits without spinning, loses nothing, and has
- * its turn although the first one always has something to say (liburing 1275, 758). */
-static int one_buffer_main(void *unused)
-{
-    struct weft_stats stats = {.size = sizeof stats};
-    struct ring_stream *busy, *quiet;
-    struct ring_buffers *buffers;
-    struct ring_item item, other;
-    int a[2], b[2];
-    uint64_t passes;
-
-    (void)unused;
-    make_pair(a);
-    make_pair(b);
-    cr_assert_eq(ring_buffers_create(&buffers, 1, 4), 0);
-    cr_assert_eq(ring_stream_recv(&busy, a[0], buffers), 0);
-    cr_assert_eq(ring_stream_recv(&quiet, b[0], buffers), 0);
-    put(a[1], "busy busy busy busy busy busy busy busy ");
-    cr_assert_eq(fiber_stream_next(busy, &item, WEFT_FOREVER), 4);
-    put(b[1], "quietest");
-    cr_assert_eq(fiber_stream_next(quiet, &other, weft_after(WEFT_MS(10))), -ETIMEDOUT);
-    cr_assert_eq(weft_stats(&stats), 0);
-    passes = stats.passes;
-    cr_assert_eq(fiber_stream_next(quiet, &other, weft_after(WEFT_MS(100))), -ETIMEDOUT);
-    cr_assert_eq(weft_stats(&stats), 0);
-    cr_assert_lt(stats.passes - passes, 50, "it spins");
-    ring_item_release(&item);
-    for (int i = 0; i < 2; i++) { /* in turn */
-        cr_assert_eq(fiber_stream_next(quiet, &other, WEFT_FOREVER), 4);
-        cr_assert_eq(memcmp(other.data, "quietest" + 4 * i, 4), 0);
-        ring_item_release(&other);
-        cr_assert_eq(fiber_stream_next(busy, &item, WEFT_FOREVER), 4);
-        cr_assert_eq(memcmp(item.data, i == 0 ? " bus" : "y bu", 4), 0);
-        ring_item_release(&item);
-    }
-    ring_stream_close(busy);
-    put(b[1], "and again");
-    expect_text(quiet, "and again");
-    ring_stream_close(quiet);
-    ring_buffers_destroy(buffers);
-    close_pair(a);
-    close_pair(b);
-    return 0;
-}
-
-Test(ring_stream, one_buffer_goes_round)
-{
-    ON_EACH_SETUP(one_buffer_main);
-}
-
 /* A stream first in line that has nothing to receive any more doesn't keep the others waiting. */
 static int line_main(void *unused)
 {

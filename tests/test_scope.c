@@ -658,3 +658,21 @@ Test(scope, failures_that_nobody_sees_are_reported)
 {
     cr_assert_eq(run_on(&setups[0], detached_main, NULL), 0);
 }
+
+static int dropped_main(void *unused)
+{
+    (void)unused;
+    promise_unref(fiber_spawn_with(
+        fail_soon, "",
+        &(struct fiber_options){.size = sizeof(struct fiber_options), .name = "dropped"}));
+    promise_unref(fiber_spawn(say, ""));
+    fiber_yield();
+    fiber_yield();
+    cr_assert(report_contains("\"dropped\""));
+    return 0;
+}
+
+Test(scope, failures_of_dropped_promises_are_reported)
+{
+    cr_assert_eq(run_on(&setups[0], dropped_main, NULL), 0);
+}

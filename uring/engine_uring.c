@@ -2,13 +2,16 @@
  *
  * One io_uring_enter a turn hands over what was queued, runs the kernel's deferred work, and, only
  * if there is nothing else to do, waits. Invariants:
- *   - An operation is in one place: the pending list (no room), the submission queue, or the kernel.
+ *   - An operation is in one place: a list, the submission queue, or the kernel; or, as long as
+ *     plain system calls do it, the plain list, the pool, or in a poll in the kernel. On a list are
+ *     those that receive, until the engine is about to enter the kernel, and those without room.
  *     What is in flight is counted by operation, never inferred from what entering returns: a call
  *     may submit part of the queue, or all of it and still fail.
- *   - The queues are FIFO: pending operations go before later ones. A request for an operation's end
- *     is handed over after the operation, and before the operation's memory can come back as another
- *     operation; so an address is identity enough. Such requests have guaranteed room: the op itself
- *     is the list's node.
+ *   - The queues are FIFO, but that what receives goes to the kernel after all else: so a receive
+ *     whose data is sent in the same turn finds it at once, without a poll and a second attempt.
+ *   - A request for an operation's end is handed over after the operation, and before the operation's
+ *     memory can come back as another operation; so an address is identity enough. Such requests
+ *     have guaranteed room: the op itself is the list's node.
  *   - Nothing allocates after create().
  *   - While the engine waits, the read of the wake-up descriptor is in the kernel.
  *   - A child of fork shares the rings' memory: the page `alive` reads 0 there (MADV_WIPEONFORK),
@@ -18,11 +21,9 @@
 #include "stream_internal.h"
 
 #include <liburing.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -37,10 +38,24 @@
 #ifndef IORING_ENTER_REGISTERED_RING
 #define IORING_ENTER_REGISTERED_RING (1U << 4)
 #endif
-#ifndef IORING_ASYNC_CANCEL_ANY
-#define IORING_ASYNC_CANCEL_ALL (1U << 0)
-#define IORING_ASYNC_CANCEL_ANY (1U << 2)
+#ifndef IORING_CQE_F_NOTIF
+#define IORING_CQE_F_NOTIF (1U << 3)
 #endif
+/* These are enumerators where they are known. */
+#define IORING_OP_FSETXATTR  41
+#define IORING_OP_SETXATTR   42
+#define IORING_OP_FGETXATTR  43
+#define IORING_OP_GETXATTR   44
+#define IORING_OP_SOCKET     45
+#define IORING_OP_SEND_ZC    47
+#define IORING_OP_WAITID     50
+#define IORING_OP_FUTEX_WAIT 51
+#define IORING_OP_FUTEX_WAKE 52
+#define IORING_OP_FTRUNCATE  55
+#define IORING_OP_BIND       56
+#define IORING_OP_LISTEN     57
+
+#define ERESTARTSYS 512 /* the kernel's own; there are some more behind it */
 
 #define SQ_ENTRIES   256u
 #define CQ_ENTRIES   4096u
@@ -48,8 +63,22 @@
 #define FLUSH_ROUNDS 16         /* of an overflown completion queue, in one turn */
 #define RETRY_WAIT   WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
 
-/* user_data: an operation's address, or this engine's with a tag in the low bits. */
-enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_CANCEL_ANY, TAG_MASK = 7 };
+/* ring_op.state */
+enum {
+    RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
+    RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
+    RING__REPEATED = 16,
+    RING__FAULTED = 32, /* what the kernel sees is a no-op; see struct ring__faults */
+    RING__LOST = 64,    /* the kernel did not find it when its end was asked for, see ask_again */
+    RING__SENT = 512,   /* zero copy: all but the end, for which nothing can be done */
+};
+
+/* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
+ * operation whose end is asked for, with the number of its bucket in place of the highest bits. */
+enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_MASK = 7 };
+
+#define BUCKET_SHIFT 48
+#define ADDRESS_BITS (((uint64_t)1 << BUCKET_SHIFT) - 1 - TAG_MASK)
 
 struct uring {
     struct ring__engine io; /* must be first */
@@ -58,13 +87,10 @@ struct uring {
     unsigned sq_tail; /* what the kernel's tail will be when it is next entered */
     unsigned sq_head; /* the kernel's head as last seen */
     unsigned sq_mask, sq_entries;
-    const volatile uint8_t *alive; /* 0 in a child of fork */
-    bool faulty;                   /* faults are being injected */
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
-    bool cancel_any;      /* one request for the end of everything is due */
-    bool has_cancel_any;  /* the kernel has shown no lack of it */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
+    uint8_t opcodes[RING__ROWS];
 
     const struct io_uring_cqe *cqes;
     unsigned cq_mask;
@@ -73,21 +99,27 @@ struct uring {
     int enter_fd;
     unsigned enter_flags;
 
-    /* FIFO of operations without room, and of operations whose end is to be asked for */
+    /* FIFO of operations without room, of those that receive (with and without room), and of those
+     * whose end is to be asked for */
     struct ring_op *pending, **pending_tail;
+    struct ring_op *receiving, **receiving_tail;
     struct ring_op *cancels, **cancels_tail;
+    struct ring_op *plain, **plain_tail; /* to be attempted by plain system calls */
+    /* and of those that the kernel did not find: to be asked for again at `ask_at` */
+    struct ring_op *lost, **lost_tail;
+    weft_time ask_at;
 
-    atomic_uint woken;     /* a wake() that no turn has seen */
-    atomic_uint need_wake; /* the engine waits, or is about to */
-    int wake_fd;
     uint64_t wake_value;
 
-    uint64_t enters, submitted, completed, overflows;
+    uint64_t overflows;
     uint16_t buffer_groups; /* numbers given out */
-    struct ring__faults faults;
     struct io_uring ring;
-    struct weft_options options;
 };
+
+/* uring.opcodes: what the kernel does not know, or what is not done by an entry's five usual fields,
+ * is marked. */
+enum { OPCODE_MARK = 0x80, OPCODE_NONE = 0xff };
+#define IORING_OP_NONE OPCODE_NONE
 
 static const uint8_t opcodes[RING__ROWS] = {
 #define OPERATION(name, opcode, ...) [RING__ROW_##name] = IORING_OP_##opcode,
@@ -99,31 +131,12 @@ static inline struct uring *self(struct weft__engine *engine)
     return (struct uring *)(void *)engine;
 }
 
-/* ---- lists through ring_op.next ---- */
-
-static void append(struct ring_op ***tail, struct ring_op *op)
-{
-    op->next = NULL;
-    op->next_link = *tail;
-    **tail = op;
-    *tail = &op->next;
-}
-
-static void take_out(struct ring_op ***tail, struct ring_op *op)
-{
-    *op->next_link = op->next;
-    if (op->next != NULL)
-        op->next->next_link = op->next_link;
-    else
-        *tail = op->next_link;
-}
-
 /* ---- filling submission entries ---- */
 
 static inline bool has_room(struct uring *u)
 {
-    if (weft__unlikely(u->faulty) && u->faults.no_room > 0) {
-        u->faults.no_room--;
+    if (weft__unlikely(u->io.faulty) && u->io.faults.no_room > 0) {
+        u->io.faults.no_room--;
         return false;
     }
     return u->sq_tail - u->sq_head < u->sq_entries;
@@ -135,6 +148,9 @@ static inline struct io_uring_sqe *fill_sqe(struct uring *u, uint8_t opcode, int
 {
     struct io_uring_sqe *sqe = &u->sqes[u->sq_tail++ & u->sq_mask];
 
+    /* Word by word, whatever the optimiser thinks: they have just been stored one by one, and a load of
+     * both at once would wait until they have reached the cache. */
+    __asm__("" : "+r"(off), "+r"(addr));
     sqe->opcode = opcode;
     sqe->flags = 0;
     sqe->ioprio = 0;
@@ -160,109 +176,151 @@ static inline uint32_t poll_mask(uint32_t events)
     return events;
 }
 
-/* ring_op.state: what the kernel sees is a no-op; see struct ring__faults */
-#define RING__FAULTED 32
-
-static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
-{
-    if (u->faults.result > 0) {
-        u->faults.result--;
-        op->state |= RING__FAULTED;
-        sqe->opcode = IORING_OP_NOP;
-        sqe->off = sqe->addr = sqe->len = 0;
-        sqe->rw_flags = 0;
-    } else if (u->faults.short_io > 0 && op->len > 1 &&
-               (op->row == RING__ROW_read || op->row == RING__ROW_write ||
-                op->row == RING__ROW_recv || op->row == RING__ROW_send)) {
-        u->faults.short_io--;
-        sqe->len = 1;
-    }
-}
-
 /* What a stream's operation needs beside the table's fields. */
-static void fill_stream(struct ring_op *op, struct io_uring_sqe *sqe)
+static void fill_stream(const struct ring_op *op, struct io_uring_sqe *sqe)
 {
-    const uint8_t traits = ring__rows[op->row].traits;
-
     if (op->row == RING__ROW_poll_multi)
         sqe->len = IORING_POLL_ADD_MULTI;
     else if (op->row == RING__ROW_accept_multi)
         sqe->ioprio = IORING_ACCEPT_MULTISHOT;
     else if (op->row == RING__ROW_recv_multi)
         sqe->ioprio = IORING_RECV_MULTISHOT;
-    if (traits & RING__CHOSEN) {
+    if (ring__rows[op->row].traits & RING__CHOSEN) {
         sqe->flags |= IOSQE_BUFFER_SELECT;
         sqe->buf_group = (uint16_t)op->how;
         sqe->msg_flags = 0;
     }
 }
 
-static inline void fill(struct uring *u, struct ring_op *op)
+/* What few operations need. */
+static void fill_rest(const struct ring_op *op, struct io_uring_sqe *sqe)
 {
-    struct io_uring_sqe *sqe;
+    uint16_t traits = ring__rows[op->row].traits;
 
-    u->submitted++;
-    if (weft__unlikely(op->state & RING__POLLING)) {
-        fill_sqe(u, IORING_OP_POLL_ADD, op->fd, 0, 0, 0,
-                 poll_mask((uint16_t)ring__rows[op->row].ready), (uintptr_t)op);
-        return;
-    }
-    sqe = fill_sqe(u, opcodes[op->row], op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
-    if (weft__unlikely(op->row >= RING__ROW_accept_multi))
+    sqe->opcode &= (uint8_t)~OPCODE_MARK;
+    if (traits & (RING__MULTI | RING__CHOSEN)) {
         fill_stream(op, sqe);
+    } else if (traits & RING__WIDE) {
+        sqe->addr3 = op->more[0];
+        sqe->file_index = op->own.extra;
+    }
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
         sqe->poll32_events = poll_mask(op->how);
+    if (op->row == RING__ROW_sendto) /* 16 bits there */
+        sqe->file_index <<= 16;
 #endif
-    if (weft__unlikely(u->faulty))
+}
+
+/* The poll that stands in for an operation until its descriptor is ready. */
+static void fill_poll(struct uring *u, const struct ring_op *op)
+{
+    short events;
+    int fd;
+
+    ring__awaited(op, &fd, &events);
+    fill_sqe(u, IORING_OP_POLL_ADD, fd, 0, 0, 0, poll_mask((uint16_t)events), (uintptr_t)op);
+}
+
+static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    if (u->io.faults.result > 0) {
+        u->io.faults.result--;
+        op->state |= RING__FAULTED;
+        sqe->opcode = IORING_OP_NOP;
+        sqe->off = sqe->addr = sqe->len = 0;
+        sqe->rw_flags = 0;
+    } else if (u->io.faults.short_io > 0 && op->len > 1 &&
+               (op->row == RING__ROW_read || op->row == RING__ROW_write ||
+                op->row == RING__ROW_recv || op->row == RING__ROW_send)) {
+        u->io.faults.short_io--;
+        sqe->len = 1;
+    }
+}
+
+static inline void fill(struct uring *u, struct ring_op *op)
+{
+    uint8_t opcode = u->opcodes[op->row];
+    struct io_uring_sqe *sqe;
+
+    u->io.submitted++;
+    if (weft__unlikely(op->state & RING__POLLING)) {
+        fill_poll(u, op);
+        return;
+    }
+    sqe = fill_sqe(u, opcode, op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
+    if (weft__unlikely(opcode & OPCODE_MARK))
+        fill_rest(op, sqe);
+    if (weft__unlikely(u->io.faulty))
         fill_faulty(u, op, sqe);
 }
 
-/* By the operation's address: the queue is FIFO, so that it names no later operation. */
+/* By the operation's address: it is handed over in time, so that it names no later operation. */
 static void fill_cancel(struct uring *u, const struct ring_op *op)
 {
-    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0, (uintptr_t)u | TAG_CANCEL)
+    uint64_t bucket = (uint64_t)(ring__bucket_of(&u->io, op) - u->io.buckets);
+
+    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0,
+             bucket << BUCKET_SHIFT | ((uintptr_t)op & ADDRESS_BITS) | TAG_CANCEL)
         ->flags = u->cancel_flags;
 }
 
-/* Moves what waits for room into the submission queue, as far as there is room. */
-static void feed(struct uring *u)
+/* Moves operations from a list into the submission queue, as far as there is room. */
+static void feed_list(struct uring *u, struct ring_op **list, struct ring_op ***tail)
 {
-    if (!u->armed && has_room(u)) {
-        fill_sqe(u, IORING_OP_READ, u->wake_fd, 0, (uintptr_t)&u->wake_value, sizeof u->wake_value,
-                 0, (uintptr_t)u | TAG_WAKE);
-        u->armed = true;
-    }
-    while (u->pending != NULL && has_room(u)) {
-        struct ring_op *op = u->pending;
+    struct ring_op *op = *list;
 
-        take_out(&u->pending_tail, op);
-        op->state &= (uint8_t)~RING__HELD;
+    while (op != NULL && has_room(u)) {
+        op->state &= (uint16_t)~RING__HELD;
         fill(u, op);
-        if (op->state & RING__CANCELLING) {
+        if (weft__unlikely(op->state & RING__CANCELLING)) {
+            struct ring_op *next = op->next;
+
             op->state |= RING__CANCEL_HELD;
-            append(&u->cancels_tail, op);
+            ring__append(&u->cancels_tail, op);
+            op = next;
+        } else {
+            op = op->next;
         }
     }
-    if (u->cancel_any && has_room(u)) {
-        fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, 0, 0,
-                 u->faults.no_cancel_any ? UINT32_MAX
-                                         : IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL,
-                 (uintptr_t)u | TAG_CANCEL_ANY);
-        u->cancel_any = false;
+    *list = op;
+    if (op == NULL)
+        *tail = list;
+    else
+        op->next_link = list;
+}
+
+static inline bool has_held(const struct uring *u)
+{
+    return u->pending != NULL || u->receiving != NULL || u->cancels != NULL;
+}
+
+/* Moves all that is held into the submission queue, as far as there is room. */
+static __attribute__((noinline)) void feed_all(struct uring *u)
+{
+    if (!u->armed && has_room(u)) {
+        fill_sqe(u, IORING_OP_READ, u->io.wake_fd, 0, (uintptr_t)&u->wake_value,
+                 sizeof u->wake_value, 0, (uintptr_t)u | TAG_WAKE);
+        u->armed = true;
     }
+    feed_list(u, &u->pending, &u->pending_tail);
+    feed_list(u, &u->receiving, &u->receiving_tail);
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
-        take_out(&u->cancels_tail, op);
-        op->state &= (uint8_t)~RING__CANCEL_HELD;
+        ring__remove(&u->cancels_tail, op);
+        op->state &= (uint16_t)~RING__CANCEL_HELD;
         fill_cancel(u, op);
     }
 }
 
-static inline bool is_waiting_for_room(const struct uring *u)
+/* The same; nearly always there are receives, and nothing else. */
+static inline void feed(struct uring *u)
 {
-    return u->pending != NULL || u->cancels != NULL || u->cancel_any;
+    if (weft__likely(u->armed && u->pending == NULL))
+        feed_list(u, &u->receiving, &u->receiving_tail);
+    if (weft__unlikely(!u->armed || has_held(u)))
+        feed_all(u);
 }
 
 /* ---- entering the kernel ---- */
@@ -272,30 +330,28 @@ static inline unsigned kernel_flags(const struct uring *u)
     return __atomic_load_n(u->sq_kflags, __ATOMIC_RELAXED);
 }
 
-static int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned flags,
-                 struct __kernel_timespec *timeout)
+static inline int enter(struct uring *u, unsigned to_submit, unsigned wait, unsigned flags,
+                        void *arg, size_t arg_size)
 {
-    struct io_uring_getevents_arg arg = {0};
     int rc;
 
-    u->enters++;
-    if (weft__unlikely(u->faulty) && u->faults.enter > 0) {
-        u->faults.enter--;
-        return u->faults.enter_error;
+    u->io.enters++;
+    if (weft__unlikely(u->io.faulty) && u->io.faults.enter > 0) {
+        u->io.faults.enter--;
+        return u->io.faults.enter_error;
     }
     /* release: the entries before the tail */
     __atomic_store_n(u->sq_ktail, u->sq_tail, __ATOMIC_RELEASE);
-    if (timeout != NULL) {
-        arg.ts = (uintptr_t)timeout;
-        rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait,
-                             flags | u->enter_flags | IORING_ENTER_EXT_ARG,
-                             (sigset_t *)(void *)&arg, sizeof arg);
-    } else {
-        rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, NULL,
-                             0);
-    }
+    rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, arg,
+                         arg_size);
     u->sq_head = __atomic_load_n(u->sq_khead, __ATOMIC_ACQUIRE);
     return rc;
+}
+
+/* Submits, and looks for completions without waiting. */
+static __attribute__((noinline)) int enter_now(struct uring *u, unsigned to_submit)
+{
+    return enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
 static inline unsigned queued(const struct uring *u)
@@ -303,76 +359,143 @@ static inline unsigned queued(const struct uring *u)
     return u->sq_tail - u->sq_head;
 }
 
+static inline bool has_completions(const struct uring *u)
+{
+    return *u->cq_khead != __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE);
+}
+
 /* Waiting under valgrind, where no other thread runs while one waits in the ring: looks, sleeps a little
  * elsewhere, returns early. (poll(2) of the ring would not do: with DEFER_TASKRUN, work that comes
  * later wakes only who waits in io_uring_enter.) */
 static int enter_and_doze(struct uring *u, unsigned to_submit, weft_time until)
 {
-    int rc = enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL);
+    int rc = enter_now(u, to_submit);
     int64_t left = until == WEFT_FOREVER ? RETRY_WAIT : until - weft_now();
     struct timespec doze = {.tv_nsec = left < RETRY_WAIT ? left : RETRY_WAIT};
 
-    if (rc >= 0 && left > 0 && *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE) &&
-        ppoll(NULL, 0, &doze, NULL) < 0)
+    if (rc >= 0 && left > 0 && !has_completions(u) && ppoll(NULL, 0, &doze, NULL) < 0)
         rc = -errno;
     return rc;
 }
 
-/* Waits, in the same call that submits, for a completion or until `until`. */
-static int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
+static __attribute__((noinline)) int enter_until(struct uring *u, unsigned to_submit,
+                                                 weft_time until)
 {
-    struct __kernel_timespec timeout;
-    int64_t left;
+    int64_t left = until - weft_now();
+    struct __kernel_timespec timeout = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+    struct io_uring_getevents_arg arg = {.ts = (uintptr_t)&timeout};
 
+    if (left <= 0)
+        return enter_now(u, to_submit);
+    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
+}
+
+/* Waits, in the same call that submits, for a completion or until `until`. */
+static inline int enter_and_wait(struct uring *u, unsigned to_submit, weft_time until)
+{
     if (weft__unlikely(u->on_valgrind))
         return enter_and_doze(u, to_submit, until);
-    if (until == WEFT_FOREVER)
-        return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, NULL);
-    left = until - weft_now();
-    if (left <= 0)
-        return enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL);
-    timeout.tv_sec = left / 1000000000;
-    timeout.tv_nsec = left % 1000000000;
-    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, &timeout);
+    if (until != WEFT_FOREVER)
+        return enter_until(u, to_submit, until);
+    return enter(u, to_submit, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
 /* ---- completions ---- */
 
+/* Whether plain system calls do it: there is no opcode, an entry's length is too short, or they are
+ * quicker. */
+static inline bool is_plain(const struct uring *u, const struct ring_op *op)
+{
+    uint8_t opcode = u->opcodes[op->row];
+
+    return weft__unlikely(opcode & OPCODE_MARK) &&
+           (opcode == OPCODE_NONE ||
+            (ring__rows[op->row].traits & RING__LONG && op->more[0] > UINT32_MAX) ||
+            (op->row == RING__ROW_splice && op->how & RING__FROM_PIPE));
+}
+
+static void queue_plain(struct uring *u, struct ring_op *op)
+{
+    op->state |= RING__HELD;
+    ring__append(&u->plain_tail, op);
+}
+
 static void queue(struct uring *u, struct ring_op *op)
 {
-    if (u->pending == NULL && has_room(u)) {
+    if (is_plain(u, op) && !(op->state & RING__POLLING))
+        queue_plain(u, op);
+    else if (u->pending == NULL && has_room(u)) {
         fill(u, op);
     } else {
         op->state |= RING__HELD;
-        append(&u->pending_tail, op);
+        ring__append(&u->pending_tail, op);
     }
 }
 
 static void uring_cancel(struct weft__engine *engine, struct ring_op *op);
 
+/* Zero copy where it cannot be had: of this kernel, of this socket, or of the memory that may be
+ * locked. */
+static bool is_copied_instead(struct ring_op *op, int res)
+{
+    if (op->row != RING__ROW_send_zc ||
+        (res != -EOPNOTSUPP && res != -EINVAL && res != -ENOMEM && res != -ENOBUFS))
+        return false;
+    op->row = RING__ROW_send;
+    return true;
+}
+
+/* Makes a new attempt, or the first one of the same thing by other means. A request for its end that
+ * has met the last one comes after it: what the operation can do at once it does. */
+static void attempt_again(struct uring *u, struct ring_op *op)
+{
+    bool cancelling = op->state & RING__CANCELLING;
+
+    op->state = RING__REPEATED | (op->state & (RING__SECOND | RING__CONNECTING));
+    queue(u, op);
+    if (cancelling)
+        uring_cancel(&u->io.base, op);
+}
+
+/* A kernel before 6.2 sends to no address. If that is what EINVAL means, plain system calls do. */
+static int send_plainly(struct uring *u, const struct ring_op *op)
+{
+    int res = ring__attempt(op, false);
+
+    if (res != -EINVAL)
+        u->opcodes[op->row] = OPCODE_NONE;
+    return res;
+}
+
 /* An attempt that came to nothing is repeated, unless somebody wants the operation to end: a signal
  * cut it short (EINTR, from a kernel worker), or it found nothing on a descriptor with O_NONBLOCK,
  * where the kernel doesn't wait by itself (EAGAIN): then it waits until the descriptor is ready. */
-static bool is_repeated(struct uring *u, struct ring_op *op, int res)
+static bool is_repeated(struct uring *u, struct ring_op *op, int *res)
 {
-    const struct ring__row_info *row = &ring__rows[op->row];
+    int rc;
 
-    if (op->state & RING__POLLING && res >= 0) {
-        bool cancelling = op->state & RING__CANCELLING;
-
-        op->state = RING__REPEATED;
-        queue(u, op);
-        if (cancelling) /* the request met the poll; what the operation can do at once it does */
-            uring_cancel(&u->io.base, op);
+    if ((op->state & RING__POLLING && *res >= 0) || is_copied_instead(op, *res)) {
+        attempt_again(u, op);
         return true;
-    } else if (op->state & RING__CANCELLING) {
+    }
+    if (weft__unlikely(*res == -EINVAL && op->row == RING__ROW_sendto && !is_plain(u, op)))
+        *res = send_plainly(u, op);
+    if (op->state & RING__CANCELLING && (*res == -EINTR || (*res == -EAGAIN && ring__may_wait(op))))
+        *res = -ECANCELED;
+    if (*res >= 0 || op->state & RING__CANCELLING)
         return false;
-    } else if (res == -EAGAIN && row->ready != 0) {
-        if ((row->traits & RING__MSG && op->how & MSG_DONTWAIT) ||
-            (row->traits & RING__ONCE && op->state & RING__REPEATED))
+    if (*res == -EINPROGRESS && is_plain(u, op)) {
+        op->state |= RING__POLLING | RING__CONNECTING;
+    } else if (*res == -EAGAIN && ring__may_wait(op)) {
+        if (ring__rows[op->row].traits & RING__ONCE && op->state & RING__REPEATED)
             return false;
+        rc = ring__await(op);
+        if (rc < 0) {
+            *res = rc;
+            return false;
+        }
         op->state |= RING__POLLING;
-    } else if (res != -EINTR) {
+    } else if (*res != -EINTR) {
         return false;
     }
     op->state |= RING__REPEATED;
@@ -380,55 +503,154 @@ static bool is_repeated(struct uring *u, struct ring_op *op, int res)
     return true;
 }
 
-/* One of many results. */
-static __attribute__((noinline)) void complete_more(struct uring *u, struct ring_op *op, int res,
+/* A completion that is not the only one of its operation. A stream has many, with a result each. Zero
+ * copy has two: its result, and, if that says so, word later that the kernel has let go of the bytes,
+ * which is its end. True if there are more to come. */
+static __attribute__((noinline)) bool complete_part(struct uring *u, struct ring_op *op, int *res,
                                                     unsigned flags)
 {
-    u->completed++;
-    op->done(op, res, flags);
-    weft__forget_locals(weft__rt);
+    if (op->row == RING__ROW_send_zc) {
+        if (flags & IORING_CQE_F_MORE) {
+            op->own.moved = (uint32_t)*res;
+            op->state |= RING__SENT;
+            return true;
+        }
+        op->state &= (uint16_t)~RING__SENT;
+        *res = (int)op->own.moved;
+    } else if (flags & IORING_CQE_F_MORE) {
+        u->io.completed++;
+        op->done(op, *res, flags);
+        weft__forget_locals(weft__rt);
+        return true;
+    }
+    return false;
 }
 
 static inline void complete(struct uring *u, struct ring_op *op, int res, unsigned flags)
 {
-    int fd = op->fd;
-
-    if (weft__unlikely(flags & IORING_CQE_F_MORE)) {
-        complete_more(u, op, res, flags);
+    if (weft__unlikely(flags & (IORING_CQE_F_MORE | IORING_CQE_F_NOTIF)) &&
+        complete_part(u, op, &res, flags))
         return;
-    }
-
     if (weft__unlikely(op->state != 0)) {
         if (op->state & RING__FAULTED) {
-            op->state &= (uint8_t)~RING__FAULTED;
-            res = u->faults.result_error;
+            op->state &= (uint16_t)~RING__FAULTED;
+            res = u->io.faults.result_error;
         }
         if (op->state & RING__CANCEL_HELD) {
-            take_out(&u->cancels_tail, op);
-            op->state &= (uint8_t)~RING__CANCEL_HELD;
+            ring__remove(&u->cancels_tail, op);
+            op->state &= (uint16_t)~RING__CANCEL_HELD;
+        } else if (op->state & RING__LOST) {
+            ring__remove(&u->lost_tail, op);
+            op->state &= (uint16_t)~RING__LOST;
         }
     }
-    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, res))
+    if (weft__unlikely(res <= -ERESTARTSYS)) /* what splice, for one, has for a signal */
+        res = -EINTR;
+    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
-    u->completed++;
     if (weft__unlikely(u->on_valgrind))
         ring__tell_valgrind(op, res);
-    ring__end(&u->io, op);
-    op->done(op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
-    weft__forget_locals(weft__rt);
-    ring__reported(&u->io, fd);
+    ring__finish(&u->io, op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
 }
 
-static void complete_internal(struct uring *u, unsigned tag, int res)
+/* Goes on with what an attempt by plain system calls has come to; true if that is the result. */
+static bool go_on_plainly(struct uring *u, struct ring_op *op, int res)
 {
-    if (tag == TAG_WAKE) {
-        u->armed = false;
-    } else if (tag == TAG_CANCEL_ANY && res == -EINVAL) {
-        /* before 5.19: one request each */
-        u->has_cancel_any = false;
-        self(&u->io.base)->io.base.class->cancel_all(&u->io.base);
+    size_t before = u->io.completed;
+
+    if (res == RING__WOULD_BLOCK && !(op->state & RING__CANCELLING)) {
+        ring__offload(&u->io, op);
+        return false;
     }
-    /* the answer to a request for an operation's end says nothing: the operation itself does */
+    if (op->state & RING__CANCELLING && (res == RING__WOULD_BLOCK || res == -EINPROGRESS))
+        res = -ECANCELED;
+    complete(u, op, res, 0);
+    return u->io.completed != before;
+}
+
+static void uring_attempted(struct ring__engine *engine, struct ring_op *op, int res)
+{
+    go_on_plainly(self(&engine->base), op, res);
+}
+
+/* Attempts what is on the plain list now. */
+static unsigned attempt_list(struct uring *u, struct ring_op *op)
+{
+    struct ring_op *next;
+    unsigned reported = 0;
+    int res;
+
+    for (; op != NULL; op = next) {
+        next = op->next;
+        op->state &= (uint16_t)~RING__HELD;
+        res = weft__unlikely(u->io.faulty) ? ring__attempt_faulty(&u->io, op)
+                                           : ring__attempt(op, false);
+        reported += go_on_plainly(u, op, res);
+    }
+    return reported;
+}
+
+/* Those that receive last, as elsewhere. */
+static unsigned attempt_plain(struct uring *u)
+{
+    struct ring_op *next, *op = u->plain;
+    struct ring_op *receiving = NULL, **receiving_tail = &receiving;
+    struct ring_op *others = NULL, **others_tail = &others;
+    unsigned reported;
+
+    u->plain = NULL;
+    u->plain_tail = &u->plain;
+    for (; op != NULL; op = next) {
+        next = op->next;
+        ring__append(ring__rows[op->row].ready == POLLIN ? &receiving_tail : &others_tail, op);
+    }
+    reported = attempt_list(u, others);
+    return reported + attempt_list(u, receiving);
+}
+
+/* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
+ * found its descriptor ready when it was to wait for it, and one that waits for a page of a file, is
+ * where no request finds it (6.18): it goes on, and would never end. So if it is still in flight, its end
+ * is asked for again, a little later. The operation is compared, never looked at, unless it is there. */
+static void ask_again(struct uring *u, uint64_t user_data)
+{
+    struct ring_op *op = u->io.buckets[user_data >> BUCKET_SHIFT];
+
+    while (op != NULL && ((uintptr_t)op ^ user_data) & ADDRESS_BITS)
+        op = op->same;
+    if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD | RING__LOST |
+                                    RING__SENT | RING__OFFLOADED)) != RING__CANCELLING)
+        return;
+    if (u->lost == NULL)
+        u->ask_at = weft_after(RETRY_WAIT);
+    op->state |= RING__LOST;
+    ring__append(&u->lost_tail, op);
+}
+
+/* When it is time to ask again: asks. Else the engine must not wait longer than until then. */
+static weft_time ask_for_lost(struct uring *u, weft_time until)
+{
+    if (weft__likely(u->lost == NULL))
+        return until;
+    if (weft_now() < u->ask_at)
+        return until < u->ask_at ? until : u->ask_at;
+    while (u->lost != NULL) {
+        struct ring_op *op = u->lost;
+
+        ring__remove(&u->lost_tail, op);
+        op->state ^= RING__LOST | RING__CANCEL_HELD;
+        ring__append(&u->cancels_tail, op);
+    }
+    return until;
+}
+
+/* Else the answer to such a request says nothing: the operation itself does. */
+static void complete_internal(struct uring *u, uint64_t user_data, int res)
+{
+    if ((user_data & TAG_MASK) == TAG_WAKE)
+        u->armed = false;
+    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
+        ask_again(u, user_data);
 }
 
 /* Reports what the completion queue holds now, but not what is added meanwhile. */
@@ -449,7 +671,7 @@ static unsigned reap(struct uring *u)
             complete(u, (struct ring_op *)(uintptr_t)user_data, res, flags);
             reported++;
         } else {
-            complete_internal(u, user_data & TAG_MASK, res);
+            complete_internal(u, user_data, res);
         }
     }
     return reported;
@@ -465,7 +687,7 @@ static unsigned flush(struct uring *u)
         return 0;
     u->overflows++;
     for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
-        enter(u, 0, 0, IORING_ENTER_GETEVENTS, NULL);
+        enter_now(u, 0);
         reported += reap(u);
     }
     return reported;
@@ -477,20 +699,29 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
 {
     struct uring *u = self(engine);
 
-    if (weft__unlikely(!*u->alive))
+    if (weft__unlikely(!*u->io.alive))
         return -ECHILD;
     if (weft__unlikely(u->io.ended))
         return -ECANCELED;
     if (weft__unlikely(u->io.closing != NULL) && ring__is_closing(&u->io, op))
         return -EBADF;
     ring__begin(&u->io, op);
+    if (weft__unlikely(is_plain(u, op))) {
+        queue_plain(u, op);
+        return 0;
+    }
+    if (ring__rows[op->row].ready == POLLIN) {
+        op->state = RING__HELD; /* until all that sends is queued */
+        ring__append(&u->receiving_tail, op);
+        return 0;
+    }
     if (weft__likely(u->pending == NULL) && weft__likely(has_room(u))) {
         fill(u, op);
         return 0;
     }
     /* a full queue is handed over here and now: the kernel takes it in one call in any case */
     if (u->pending == NULL)
-        enter(u, queued(u), 0, 0, NULL);
+        enter(u, queued(u), 0, 0, NULL, 0);
     queue(u, op);
     return 0;
 }
@@ -499,16 +730,21 @@ static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
 {
     struct uring *u = self(engine);
 
-    if (!*u->alive || op->state & RING__CANCELLING)
+    if (!*u->io.alive || op->state & RING__CANCELLING)
         return;
     op->state |= RING__CANCELLING;
+    if (op->state & RING__OFFLOADED) {
+        if (ring__offload_withdraw(&u->io, op))
+            queue_plain(u, op);
+        return;
+    }
     if (op->state & RING__HELD)
         return; /* follows when the operation is handed over: what it can do at once it does */
     if (u->cancels == NULL && has_room(u)) {
         fill_cancel(u, op);
     } else {
         op->state |= RING__CANCEL_HELD;
-        append(&u->cancels_tail, op);
+        ring__append(&u->cancels_tail, op);
     }
 }
 
@@ -517,84 +753,52 @@ static void uring_cancel_all(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     u->io.ended = true;
-    if (!*u->alive)
-        return;
-    for (unsigned i = 0; i <= u->io.bucket_mask; i++) {
-        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same) {
-            if (!(op->state & (RING__HELD | RING__CANCEL_HELD)) && !u->has_cancel_any) {
-                op->state |= RING__CANCEL_HELD;
-                append(&u->cancels_tail, op);
-            }
-            op->state |= RING__CANCELLING;
-        }
-    }
-    u->cancel_any = u->has_cancel_any;
+    for (unsigned i = 0; i <= u->io.bucket_mask + 1; i++)
+        for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same)
+            uring_cancel(engine, op);
 }
 
 static bool uring_quiet(struct weft__engine *engine)
 {
     struct uring *u = self(engine);
 
-    return u->sq_tail == u->sq_head &&
-           *u->cq_khead == __atomic_load_n(u->cq_ktail, __ATOMIC_RELAXED) &&
-           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) &&
-           !is_waiting_for_room(u) && atomic_load_explicit(&u->woken, memory_order_relaxed) == 0;
-}
-
-static void uring_wake(struct weft__engine *engine)
-{
-    struct uring *u = self(engine);
-    int saved = errno; /* may run in a signal handler */
-
-    /* First say so, then look whether the engine waits; a turn does it the other way round. Both are
-     * sequentially consistent, so that one of them sees the other. */
-    atomic_store(&u->woken, 1);
-    if (atomic_load(&u->need_wake) != 0 && atomic_exchange(&u->need_wake, 0) != 0) {
-        const uint64_t one = 1;
-        ssize_t written = write(u->wake_fd, &one, sizeof one);
-
-        (void)written; /* cannot fail: the counter is far from full */
-    }
-    errno = saved;
-}
-
-static int refuse_fork(struct uring *u)
-{
-    weft__report_to(&u->options,
-                    "this process is a child of fork(2), and the runtime's ring belongs "
-                    "to its parent: call exec or _exit, or run a runtime of its own");
-    return -ECHILD;
+    return u->sq_tail == u->sq_head && !has_completions(u) &&
+           !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) && !has_held(u) &&
+           u->lost == NULL && u->plain == NULL;
 }
 
 static int uring_turn(struct weft__engine *engine, weft_time until)
 {
     struct uring *u = self(engine);
-    unsigned reported;
+    unsigned reported = 0;
     int rc = 0;
 
-    if (weft__unlikely(!*u->alive))
-        return refuse_fork(u);
-    reported = reap(u);
+    if (weft__unlikely(!*u->io.alive))
+        return ring__refuse_fork(&u->io);
+    if (has_completions(u))
+        reported = reap(u);
+    if (weft__unlikely(u->plain != NULL)) {
+        u->io.offload.began = false;
+        reported += attempt_plain(u);
+        if (u->io.offload.began)
+            until = WEFT_NOWAIT;
+    }
     for (;;) {
         unsigned head = u->sq_head;
-        bool wait;
+        bool crowded;
 
+        until = ask_for_lost(u, until);
         feed(u);
-        wait = reported == 0 && until != WEFT_NOWAIT && u->armed && !is_waiting_for_room(u);
-        if (wait) {
-            atomic_store(&u->need_wake, 1);
-            wait = atomic_load(&u->woken) == 0;
-        }
-        if (wait)
+        crowded = has_held(u) || !u->armed || u->plain != NULL;
+        if (reported == 0 && until != WEFT_NOWAIT && !crowded)
             rc = enter_and_wait(u, queued(u), until);
         else if (queued(u) > 0 || kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
-            rc = enter(u, queued(u), 0, IORING_ENTER_GETEVENTS, NULL);
+            rc = enter_now(u, queued(u));
         else
             rc = 0;
-        atomic_store_explicit(&u->need_wake, 0, memory_order_relaxed);
         reported += reap(u);
         /* once more only for what there was no room for, and only while the kernel takes it */
-        if (rc < 0 || !is_waiting_for_room(u) || u->sq_head == head)
+        if (rc < 0 || !crowded || u->sq_head == head)
             break;
     }
     if (rc == -EBUSY || rc == -EAGAIN) {
@@ -612,30 +816,13 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         rc = 0;
     }
     flush(u);
-    /* The runtime looks into its inbox after every turn. */
-    if (atomic_load_explicit(&u->woken, memory_order_relaxed) != 0)
-        atomic_exchange(&u->woken, 0);
     return rc;
 }
 
 static void uring_stats(const struct weft__engine *engine, struct weft_stats *stats)
 {
-    const struct uring *u = (const struct uring *)(const void *)engine;
-
-    stats->enters += u->enters;
-    stats->submitted += u->submitted;
-    stats->completed += u->completed;
-    stats->overflows += u->overflows;
-}
-
-struct ring__faults *ring__faults(struct weft_runtime *rt)
-{
-    struct uring *u = self(rt->engine);
-
-    if (rt->engine->class != &weft__engine_uring)
-        return NULL;
-    u->faulty = true;
-    return &u->faults;
+    ring__engine_stats(engine, stats);
+    stats->overflows += ((const struct uring *)(const void *)engine)->overflows;
 }
 
 static unsigned round_up(unsigned n)
@@ -661,7 +848,7 @@ int ring__buffers_share(struct ring_buffers *buffers)
     void *ring;
     int rc;
 
-    if (buffers->rt->engine->class != &weft__engine_uring || !*u->alive)
+    if (buffers->rt->engine->class != &weft__engine_uring || !*u->io.alive)
         return -EOPNOTSUPP;
     if (u->buffer_groups == UINT16_MAX)
         return -ENOSPC;
@@ -689,7 +876,7 @@ void ring__buffers_unshare(struct ring_buffers *buffers)
 {
     struct uring *u = self(buffers->rt->engine);
 
-    if (*u->alive)
+    if (*u->io.alive)
         io_uring_unregister_buf_ring(&u->ring, buffers->group);
     munmap(buffers->ring, (buffers->mask + 1) * sizeof(struct io_uring_buf));
 }
@@ -712,21 +899,19 @@ static void uring_destroy(struct weft__engine *engine)
 {
     struct uring *u = self(engine);
 
-    if (*u->alive) {
+    if (*u->io.alive) {
         /* the kernel must not write into freed memory: end the one operation that always waits */
         for (int i = 0; u->armed && i < 1000; i++) {
             if (u->sq_tail - u->sq_head < u->sq_entries)
                 fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
-                         (uintptr_t)u | TAG_CANCEL);
-            enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL);
+                         TAG_CANCEL);
+            enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL, 0);
             reap(u);
         }
         io_uring_queue_exit(&u->ring);
     } else {
         close(u->ring.ring_fd);
     }
-    close(u->wake_fd);
-    munmap((void *)(uintptr_t)u->alive, 1);
     ring__engine_finish(&u->io);
     free(u);
 }
@@ -830,8 +1015,7 @@ static void explain(int error, unsigned sq, unsigned cq, char *why, size_t size)
         break;
     case -EMFILE:
     case -ENFILE:
-        snprintf(why, size, "io_uring: no descriptor is left for the ring (%s): raise ulimit -n",
-                 error == -EMFILE ? "EMFILE" : "ENFILE");
+        ring__explain_descriptors(error, why, size);
         break;
     default:
         snprintf(why, size, "io_uring: a ring of %u entries, %u completions cannot be set up: %s",
@@ -867,41 +1051,57 @@ static void take_rings(struct uring *u)
     }
 }
 
+bool ring__refused_rows[RING__ROWS];
+
+/* Which rows the kernel does. */
+static void probe_opcodes(struct uring *u)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
+
+    for (int row = 0; row < RING__ROWS; row++) {
+        uint8_t opcode = opcodes[row];
+        uint16_t traits = ring__rows[row].traits;
+        bool marked = traits & (RING__WIDE | RING__LONG | RING__MULTI | RING__CHOSEN);
+        bool refused = ring__refused_rows[row] && row != RING__ROW_poll &&
+                       !(traits & (RING__MULTI | RING__CHOSEN));
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        marked |= row == RING__ROW_poll;
+#endif
+        /* those of 5.11, where it doesn't tell */
+        if (opcode == OPCODE_NONE || refused ||
+            (probe != NULL ? !io_uring_opcode_supported(probe, opcode)
+                           : opcode > IORING_OP_UNLINKAT))
+            u->opcodes[row] = OPCODE_NONE;
+        else
+            u->opcodes[row] = marked ? opcode | OPCODE_MARK : opcode;
+    }
+    io_uring_free_probe(probe);
+}
+
 static int uring_create(struct weft__engine **engine, const struct weft_options *options, char *why,
                         size_t why_size)
 {
     unsigned cq = options->cq_entries != 0 ? round_up(options->cq_entries) : CQ_ENTRIES;
     unsigned sq = options->sq_entries != 0 ? round_up(options->sq_entries) : SQ_ENTRIES;
     struct uring *u = calloc(1, sizeof *u);
-    uint8_t *alive;
-    int rc = -ENOMEM;
+    int rc;
 
     if (u == NULL)
         return -ENOMEM;
     u->io.base.class = &weft__engine_uring;
-    u->options = *options;
     u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;
+    u->receiving_tail = &u->receiving;
     u->cancels_tail = &u->cancels;
-    u->has_cancel_any = true;
-    u->wake_fd = -1;
+    u->plain_tail = &u->plain;
+    u->lost_tail = &u->lost;
     if (sq > cq) /* the kernel wants it so */
         sq = cq;
-    alive = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (alive == MAP_FAILED)
-        goto no_page;
-    madvise(alive, 1, MADV_WIPEONFORK);
-    *alive = 1;
-    u->alive = alive;
-    rc = ring__engine_init(&u->io, cq);
+    rc = ring__engine_init(&u->io, cq, options, why, why_size);
     if (rc < 0)
-        goto no_buckets;
-    rc = u->wake_fd = eventfd(0, EFD_CLOEXEC);
-    if (rc < 0) {
-        rc = -errno;
-        explain(rc, sq, cq, why, why_size);
-        goto no_eventfd;
-    }
+        goto no_engine;
+    u->io.attempted = uring_attempted;
     rc = set_up(u, options, &sq, &cq);
     if (rc < 0) {
         explain(rc, sq, cq, why, why_size);
@@ -915,16 +1115,13 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
         goto no_ring;
     }
     take_rings(u);
+    probe_opcodes(u);
     *engine = &u->io.base;
     return 0;
 
 no_ring:
-    close(u->wake_fd);
-no_eventfd:
     ring__engine_finish(&u->io);
-no_buckets:
-    munmap(alive, 1);
-no_page:
+no_engine:
     free(u);
     return rc;
 }
@@ -935,7 +1132,7 @@ const struct weft__engine_class weft__engine_uring = {
     .destroy = uring_destroy,
     .quiet = uring_quiet,
     .turn = uring_turn,
-    .wake = uring_wake,
+    .wake = ring__wake,
     .cancel_all = uring_cancel_all,
     .stats = uring_stats,
     .submit = uring_submit,

@@ -59,19 +59,18 @@ static void transfer_expire(struct weft_timer *timer)
 }
 
 /* Whether the caller may wait: 0, -EINVAL, -EDEADLK, -ECANCELED. */
-static inline int enter_wait(struct weft_runtime *rt)
+static inline __attribute__((always_inline)) int enter_wait(struct weft_runtime *rt)
 {
     const struct fiber *self = fiber__self(rt);
 
     return self == NULL ? fiber__cannot_wait(rt) : self->cancelled;
 }
 
-/* A prepared operation, from its submission to its result. */
-static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+/* A prepared operation, from its submission to its result. op.done is set. */
+static inline int perform_with(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
 {
     int rc;
 
-    t->op.done = deadline == WEFT_FOREVER ? transfer_done : transfer_done_in_time;
     t->rt = rt;
     t->fiber = fiber__current(rt);
     t->reason = 0;
@@ -94,6 +93,12 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
     return t->res;
 }
 
+static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+{
+    t->op.done = deadline == WEFT_FOREVER ? transfer_done : transfer_done_in_time;
+    return perform_with(rt, t, deadline);
+}
+
 #define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
     int fiber_##name(RING__FIRST parameters weft_time deadline)            \
     {                                                                      \
@@ -110,51 +115,151 @@ static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time
 #define STREAM_OPERATION(...) /* stream_fiber.c */
 #include "operations.def"
 
+int fiber_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
+                   socklen_t *addrlen, weft_time deadline)
+{
+    struct iovec piece = {buf, len};
+    struct msghdr message = {.msg_name = addr, .msg_iov = &piece, .msg_iovlen = 1};
+    int rc = enter_wait(weft__rt);
+
+    if (rc < 0)
+        return rc;
+    if ((buf == NULL && len > 0) || (addr != NULL && addrlen == NULL))
+        return -EFAULT;
+    if (addr != NULL)
+        message.msg_namelen = *addrlen;
+    rc = fiber_recvmsg(fd, &message, flags, deadline);
+    if (rc >= 0 && addrlen != NULL)
+        *addrlen = message.msg_namelen;
+    return rc;
+}
+
 /* ---- exactly so many bytes ---- */
 
-/* Repeats an operation until `len` bytes are moved: piece() does one for the rest. */
-#define ALL(done, len, piece)                     \
-    size_t moved = 0;                             \
-    int rc = len == 0 ? enter_wait(weft__rt) : 0; \
-                                                  \
-    while (moved < len) {                         \
-        rc = piece;                               \
-        if (rc <= 0) {                            \
-            rc = rc == 0 ? -ENODATA : rc;         \
-            break;                                \
-        }                                         \
-        moved += (size_t)rc;                      \
-    }                                             \
-    if (done != NULL)                             \
-        *done = moved;                            \
-    return rc < 0 ? rc : 0
+struct exact {
+    struct transfer transfer; /* must be first */
+    size_t len, moved;
+    bool advances; /* at an explicit offset */
+    bool now;      /* only what can be done at once */
+};
 
-static inline int64_t further(int64_t offset, size_t moved)
+/* The rest is begun here, not in the fiber's turn: else nothing would be in flight on the descriptor
+ * meanwhile, who closes it would not end this, and the rest would go to whatever file has its number
+ * then. */
+static void exact_done(struct ring_op *op, int res, unsigned flags)
 {
-    return offset < 0 ? offset : offset + (int64_t)moved;
+    struct exact *e = weft__container(op, struct exact, transfer.op);
+    struct transfer *t = &e->transfer;
+
+    if (res > 0)
+        e->moved += (size_t)res;
+    if (res > 0 && e->moved < e->len && (t->reason == 0 || e->now)) {
+        op->addr += (uint64_t)res;
+        op->len = ring__length(e->len - e->moved);
+        if (e->advances)
+            op->off += (uint64_t)res;
+        res = ring__submit(t->rt, op);
+        if (res == 0) {
+            if (e->now)
+                ring__cancel(t->rt, op);
+            return;
+        }
+        if (res == -EBADF) /* being closed */
+            res = -ECANCELED;
+    }
+    weft__timer_stop(t->rt, &t->deadline);
+    transfer_done(op, res, flags);
 }
 
-int fiber_read_all(int fd, void *buf, size_t len, int64_t offset, size_t *done, weft_time deadline)
+/* A prepared operation (rc: what preparing it said) until `len` bytes are moved. */
+static int perform_all(struct weft_runtime *rt, struct exact *e, int rc, size_t len, bool advances,
+                       size_t *done, weft_time deadline)
 {
-    ALL(done, len,
-        fiber_read(fd, (char *)buf + moved, len - moved, further(offset, moved), deadline));
+    int able = enter_wait(rt);
+
+    e->len = len;
+    e->moved = 0;
+    e->advances = advances;
+    e->now = deadline <= WEFT_NOWAIT;
+    e->transfer.op.done = exact_done;
+    weft_timer_init(&e->transfer.deadline, transfer_expire);
+    if (able < 0)
+        rc = able;
+    else if (rc == 0 && len > 0)
+        rc = perform_with(rt, &e->transfer, deadline);
+    if (done != NULL)
+        *done = e->moved;
+    if (rc < 0 || e->moved == len)
+        return rc < 0 ? rc : 0;
+    return rc == 0 ? -ENODATA : e->transfer.reason;
 }
 
-int fiber_write_all(int fd, const void *buf, size_t len, int64_t offset, size_t *done,
-                    weft_time deadline)
+#define DEFINE_ALL(name, parameters, arguments, advances)                           \
+    int fiber_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline) \
+    {                                                                               \
+        struct exact e;                                                             \
+        int rc = ring__prepare_##name(&e.transfer.op RING__AFTER arguments);        \
+                                                                                    \
+        return perform_all(weft__rt, &e, rc, len, advances, done, deadline);        \
+    }
+
+DEFINE_ALL(read, (int fd, void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
+           offset >= 0)
+DEFINE_ALL(write, (int fd, const void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
+           offset >= 0)
+DEFINE_ALL(recv, (int fd, void *buf, size_t len, int flags), (fd, buf, len, flags), false)
+DEFINE_ALL(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, len, flags), false)
+
+/* ---- a file through a pipe ---- */
+
+static int empty(const int pipe[2], int out, size_t len, uint32_t how, weft_time deadline)
 {
-    ALL(done, len,
-        fiber_write(fd, (const char *)buf + moved, len - moved, further(offset, moved), deadline));
+    struct weft_runtime *rt = weft__rt;
+    struct transfer t;
+    int rc = enter_wait(rt);
+
+    if (rc < 0)
+        return rc;
+    rc = ring__prepare_splice(&t.op, pipe[0], -1, out, -1, len, 0);
+    t.op.how |= how;
+    return rc < 0 ? rc : perform(rt, &t, deadline);
 }
 
-int fiber_recv_all(int fd, void *buf, size_t len, int flags, size_t *done, weft_time deadline)
+/* Sends from an explicit offset: what is in the pipe when it ends early has not left the file. */
+static int send_through(const int pipe[2], int out, uint32_t how, int in, int64_t offset,
+                        size_t len, size_t *moved, weft_time deadline)
 {
-    ALL(done, len, fiber_recv(fd, (char *)buf + moved, len - moved, flags, deadline));
+    while (*moved < len) {
+        int rc, filled = fiber_splice(in, offset + (int64_t)*moved, pipe[1], -1, len - *moved, 0,
+                                      deadline);
+
+        if (filled <= 0)
+            return filled == 0 && len != SIZE_MAX ? -ENODATA : filled;
+        for (; filled > 0; filled -= rc) {
+            rc = empty(pipe, out, (size_t)filled, how, deadline);
+            if (rc <= 0)
+                return rc == 0 ? -EIO : rc;
+            *moved += (size_t)rc;
+        }
+    }
+    return 0;
 }
 
-int fiber_send_all(int fd, const void *buf, size_t len, int flags, size_t *done, weft_time deadline)
+int fiber_sendfile(int out, int in, int64_t offset, size_t len, size_t *done, weft_time deadline)
 {
-    ALL(done, len, fiber_send(fd, (const char *)buf + moved, len - moved, flags, deadline));
+    size_t moved = 0;
+    int64_t from = offset;
+    int pipe[2], rc = enter_wait(weft__rt);
+
+    if (rc == 0)
+        rc = ring__sendfile_begin(out, in, len, &from, pipe);
+    if (rc >= 0) {
+        rc = send_through(pipe, out, (uint32_t)rc, in, from, len, &moved, deadline);
+        ring__sendfile_end(in, offset, from + (int64_t)moved, pipe);
+    }
+    if (done != NULL)
+        *done = moved;
+    return rc;
 }
 
 /* ---- close ---- */
@@ -190,111 +295,134 @@ int fiber_close(int fd)
         fiber__park(rt, self, &c.wait);
     }
     ring__close_finish(rt, &c.closing);
-    rc = ring__close_now(fd);
-    ring__closed(rt);
+    rc = ring__close(rt, fd);
+    ring__closed(rt, fd);
     return rc;
 }
 
-/* ---- connecting by name ---- */
+/* ---- names ---- */
 
 struct search {
-    struct ring__lookup *lookup;
+    struct ring_resolve resolve;
     struct fiber_wait wait;
     struct weft_timer deadline;
     struct weft_runtime *rt;
     struct fiber *fiber;
-    int reason;
+    int result;
 };
 
 /* Ends the wait; who else could end it is made unable to first. */
-static void search_wake(struct search *s, int reason)
+static void search_wake(struct search *s, int result)
 {
-    s->reason = reason;
-    s->wait.cancel = NULL;
+    s->result = result;
+    ring_resolve_cancel(&s->resolve);
     weft__timer_stop(s->rt, &s->deadline);
     fiber__wake(s->rt, s->fiber);
 }
 
-static void search_found(struct ring__lookup *lookup, void *owner)
+static void search_done(struct ring_resolve *resolve, int result)
 {
-    (void)lookup;
-    search_wake(owner, 0);
+    search_wake(weft__container(resolve, struct search, resolve), result);
 }
 
 static void search_cancel(struct fiber_wait *wait)
 {
     struct search *s = weft__container(wait, struct search, wait);
 
-    ring__lookup_give_up(s->lookup);
     search_wake(s, s->fiber->cancelled);
 }
 
 static void search_expire(struct weft_timer *timer)
 {
-    struct search *s = weft__container(timer, struct search, deadline);
-
-    ring__lookup_give_up(s->lookup);
-    search_wake(s, -ETIMEDOUT);
+    search_wake(weft__container(timer, struct search, deadline), -ETIMEDOUT);
 }
 
-/* A socket connected to one address: the descriptor or a negative errno. */
-static int connect_to(const struct sockaddr *address, socklen_t len, weft_time deadline)
-{
-    int fd = ring__stream_socket(address->sa_family), rc;
-
-    if (fd < 0)
-        return fd;
-    rc = fiber_connect(fd, address, len, deadline);
-    if (rc == 0)
-        return fd;
-    ring__close_now(fd);
-    return rc;
-}
-
-int fiber_connect_host(const char *host, const char *service, weft_time deadline)
+int fiber_resolve_host(const char *host, const char *service, unsigned flags,
+                       struct ring_addresses **list, weft_time deadline)
 {
     struct weft_runtime *rt = weft__rt;
-    struct search s = {.rt = rt, .fiber = fiber__self(rt)};
-    const struct sockaddr *address;
-    int rc = enter_wait(rt), started;
-    socklen_t len;
+    struct search s = {.resolve.done = search_done, .rt = rt, .fiber = fiber__self(rt)};
+    int rc = enter_wait(rt);
 
-    if (rc < 0)
-        return rc;
-    s.lookup = ring__lookup_start(rt, host, service, search_found, &s, &started);
-    if (started < 0)
-        return started;
-    if (started > 0) {
+    if (list == NULL)
+        return rc < 0 ? rc : -EFAULT;
+    *list = NULL;
+    if (rc == 0)
+        rc = ring_resolve_host(&s.resolve, host, service, flags);
+    if (rc == -EINPROGRESS && deadline <= WEFT_NOWAIT) {
+        ring_resolve_cancel(&s.resolve);
+        return -ETIMEDOUT;
+    }
+    if (rc == -EINPROGRESS) {
         weft_timer_init(&s.deadline, search_expire);
-        if (deadline <= WEFT_NOWAIT) {
-            ring__lookup_finish(s.lookup);
-            return -ETIMEDOUT;
-        }
         if (deadline != WEFT_FOREVER)
             weft__timer_start(rt, &s.deadline, deadline);
         s.wait = (struct fiber_wait){.cancel = search_cancel, .what = "lookup", .detail = -1};
         fiber__park(rt, s.fiber, &s.wait);
+        rc = s.result;
     }
-    rc = s.reason != 0 ? s.reason : ring__lookup_result(s.lookup);
-    if (rc == 0) {
-        rc = -ENOENT;
-        while ((address = ring__lookup_next(s.lookup, &len)) != NULL) {
-            rc = connect_to(address, len, deadline);
-            if (rc >= 0 || s.fiber->cancelled || ring__is_late(deadline))
-                break;
-        }
-    }
-    ring__lookup_finish(s.lookup);
+    if (rc == 0)
+        *list = s.resolve.list;
     return rc;
+}
+
+/* ---- connecting by name ---- */
+
+struct connecting {
+    struct ring__connect connect;
+    struct fiber_wait wait;
+    struct fiber *fiber;
+    int result;
+};
+
+static void connecting_done(struct ring__connect *connect, int result)
+{
+    struct connecting *c = weft__container(connect, struct connecting, connect);
+
+    c->result = result;
+    fiber__wake(connect->rt, c->fiber);
+}
+
+static void connecting_cancel(struct fiber_wait *wait)
+{
+    struct connecting *c = weft__container(wait, struct connecting, wait);
+
+    ring__connect_end(&c->connect, c->fiber->cancelled);
+}
+
+/* The result of what has started with `rc`. */
+static int wait_connected(struct weft_runtime *rt, struct connecting *c, int rc)
+{
+    if (rc != -EINPROGRESS)
+        return rc;
+    c->fiber = fiber__current(rt);
+    c->wait = (struct fiber_wait){.cancel = connecting_cancel, .what = "connect", .detail = -1};
+    fiber__park(rt, c->fiber, &c->wait);
+    return c->result;
+}
+
+#define CONNECT(start, ...)                            \
+    struct weft_runtime *rt = weft__rt;                \
+    struct connecting c;                               \
+    int rc = enter_wait(rt);                           \
+                                                       \
+    if (rc < 0)                                        \
+        return rc;                                     \
+    c.connect.done = connecting_done;                  \
+    rc = start(rt, &c.connect, __VA_ARGS__, deadline); \
+    return wait_connected(rt, &c, rc)
+
+int fiber_connect_host(const char *host, const char *service, weft_time deadline)
+{
+    CONNECT(ring__connect_host, host, service);
+}
+
+int fiber_connect_any(struct ring_addresses *list, weft_time deadline)
+{
+    CONNECT(ring__connect_any, list);
 }
 
 int fiber_connect_unix(const char *path, weft_time deadline)
 {
-    union ring__address address;
-    socklen_t len;
-    int rc = enter_wait(weft__rt);
-
-    if (rc == 0)
-        rc = ring__local_address(path, &address, &len);
-    return rc < 0 ? rc : connect_to(&address.any, len, deadline);
+    CONNECT(ring__connect_local, path);
 }

@@ -16,19 +16,28 @@ struct request {
     struct ring_op op;
     struct weft_runtime *rt;
     int reason; /* why its end was asked for: -ETIMEDOUT, -ECANCELED; 0: it was not */
-    bool makes_fd;
     struct weft_timer deadline;
 };
 
-static void settle(struct weft_runtime *rt, void *extra, int res, bool is_fd)
+/* Whether nobody will take what the operation has made. */
+static bool is_for_nobody(const struct weft_runtime *rt, void *extra)
 {
-    struct promise *p = promise__of_extra(extra);
+    return promise__is_abandoned(promise__of_extra(extra)) || ring__ended(rt);
+}
 
-    if (weft__unlikely(is_fd && res >= 0 && (promise__is_abandoned(p) || ring__ended(rt)))) {
-        ring__close_now(res);
+static void settle(void *extra, int res)
+{
+    promise__settle(promise__of_extra(extra), res < 0 ? res : 0, weft_num(res));
+}
+
+/* With a descriptor of our own making. */
+static void settle_fd(struct weft_runtime *rt, void *extra, int res)
+{
+    if (res >= 0 && is_for_nobody(rt, extra)) {
+        ring__close(rt, res);
         res = -ECANCELED;
     }
-    promise__settle(p, res < 0 ? res : 0, weft_num(res));
+    settle(extra, res);
 }
 
 static int outcome(const struct request *r, int res)
@@ -39,7 +48,10 @@ static int outcome(const struct request *r, int res)
 static void request_finish(struct request *r, int res)
 {
     weft__timer_stop(r->rt, &r->deadline);
-    settle(r->rt, r, outcome(r, res), r->makes_fd);
+    if (weft__unlikely(ring__rows[r->op.row].traits & RING__MAKES) && is_for_nobody(r->rt, r) &&
+        ring__discard(r->rt, &r->op, res))
+        res = -ECANCELED;
+    settle(r, outcome(r, res));
 }
 
 static void request_done(struct ring_op *op, int res, unsigned flags)
@@ -81,26 +93,34 @@ static struct promise *request_create(struct request **r, size_t size)
         (*r)->op.done = request_done;
         (*r)->rt = rt;
         (*r)->reason = 0;
-        (*r)->makes_fd = false;
         weft_timer_init(&(*r)->deadline, request_expire);
     }
     return p;
 }
 
-/* Submits a prepared operation (rc: what preparing it said); rejects if that cannot be. */
-static void request_start(struct request *r, int rc, weft_time deadline)
+/* Submits a prepared operation (rc: what preparing it said). 0, or a negative errno. */
+static int request_submit(struct request *r, int rc, weft_time deadline)
 {
     if (rc == 0)
         rc = ring__submit(r->rt, &r->op);
     if (rc < 0)
-        promise__settle(promise__of_extra(r), rc, weft_num(0));
-    else if (deadline <= WEFT_NOWAIT) /* in one batch: what can be done at once is done */
+        return rc;
+    if (deadline <= WEFT_NOWAIT) /* in one batch: what can be done at once is done */
         request_end(r, -ETIMEDOUT);
     else if (deadline != WEFT_FOREVER)
         weft__timer_start(r->rt, &r->deadline, deadline);
+    return 0;
 }
 
-#define DEFINE(function, name, traits, parameters, arguments)                           \
+/* The same; rejects the promise if that cannot be. */
+static void request_start(struct request *r, int rc, weft_time deadline)
+{
+    rc = request_submit(r, rc, deadline);
+    if (rc < 0)
+        promise__settle(promise__of_extra(r), rc, weft_num(0));
+}
+
+#define DEFINE(function, name, parameters, arguments)                                   \
     struct promise *function(RING__FIRST parameters weft_time deadline)                 \
     {                                                                                   \
         struct request *r;                                                              \
@@ -108,17 +128,56 @@ static void request_start(struct request *r, int rc, weft_time deadline)
                                                                                         \
         if (r == NULL)                                                                  \
             return p;                                                                   \
-        r->makes_fd = ((traits)&RING__MAKES_FD) != 0;                                   \
         request_start(r, ring__prepare_##name(&r->op RING__AFTER arguments), deadline); \
         return p;                                                                       \
     }
 #define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
-    DEFINE(promise_##name, name, traits, parameters, arguments)
+    DEFINE(promise_##name, name, parameters, arguments)
 #define POLL_OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
-    DEFINE(promise_##name##_fd, name, traits, parameters, arguments) /* promise_poll is taken */
+    DEFINE(promise_##name##_fd, name, parameters, arguments) /* promise_poll is taken */
 #define RAW_OPERATION(...)    /* close has a form of its own, below */
 #define STREAM_OPERATION(...) /* stream_promise.c */
 #include "operations.def"
+
+/* ---- with the sender's address ---- */
+
+struct recvfrom_request {
+    struct request request; /* must be first */
+    struct msghdr message;
+    struct iovec piece;
+    socklen_t *addrlen;
+};
+
+static void recvfrom_done(struct ring_op *op, int res, unsigned flags)
+{
+    struct recvfrom_request *r = weft__container(op, struct recvfrom_request, request.op);
+
+    if (res >= 0 && r->addrlen != NULL)
+        *r->addrlen = r->message.msg_namelen;
+    request_done(op, res, flags);
+}
+
+struct promise *promise_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
+                                 socklen_t *addrlen, weft_time deadline)
+{
+    struct request *request;
+    struct promise *p = request_create(&request, sizeof(struct recvfrom_request));
+    struct recvfrom_request *r = (struct recvfrom_request *)(void *)request;
+    bool valid = (buf != NULL || len == 0) && (addr == NULL || addrlen != NULL);
+
+    if (request == NULL)
+        return p;
+    request->op.done = recvfrom_done;
+    r->piece = (struct iovec){buf, len};
+    r->message = (struct msghdr){.msg_name = addr, .msg_iov = &r->piece, .msg_iovlen = 1};
+    r->addrlen = addrlen;
+    if (valid && addr != NULL)
+        r->message.msg_namelen = *addrlen;
+    request_start(request,
+                  valid ? ring__prepare_recvmsg(&request->op, fd, &r->message, flags) : -EFAULT,
+                  deadline);
+    return p;
+}
 
 /* ---- exactly so many bytes ---- */
 
@@ -157,8 +216,8 @@ static void exact_done(struct ring_op *op, int res, unsigned flags)
         if (e->advances)
             op->off += (uint64_t)res;
         res = ring__submit(e->request.rt, op);
-        if (res < 0)
-            exact_finish(e, res);
+        if (res < 0) /* -EBADF: being closed */
+            exact_finish(e, res == -EBADF ? -ECANCELED : res);
     }
 }
 
@@ -199,6 +258,98 @@ DEFINE_EXACT(write, (int fd, const void *buf, size_t len, int64_t offset), (fd, 
 DEFINE_EXACT(recv, (int fd, void *buf, size_t len, int flags), (fd, buf, len, flags), false)
 DEFINE_EXACT(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, len, flags), false)
 
+/* ---- a file through a pipe ---- */
+
+/* Sends from an explicit offset: what is in the pipe when it ends early has not left the file. */
+struct sendfile_request {
+    struct request request; /* must be first */
+    int out, in, pipe[2];
+    uint32_t how;
+    int64_t offset, from; /* as given; where it begins */
+    size_t len, moved, filled, *done;
+};
+
+static void sendfile_finish(struct sendfile_request *s, int res)
+{
+    ring__sendfile_end(s->in, s->offset, s->from + (int64_t)s->moved, s->pipe);
+    if (s->done != NULL)
+        *s->done = s->moved;
+    weft__timer_stop(s->request.rt, &s->request.deadline);
+    promise__settle(promise__of_extra(s), outcome(&s->request, res), weft_num((int64_t)s->moved));
+}
+
+/* The next step: fills the pipe, or empties it. */
+static int sendfile_prepare(struct sendfile_request *s)
+{
+    int rc;
+
+    if (s->filled > 0) {
+        rc = ring__prepare_splice(&s->request.op, s->pipe[0], -1, s->out, -1, s->filled, 0);
+        s->request.op.how |= s->how;
+        return rc;
+    }
+    return ring__prepare_splice(&s->request.op, s->in, s->from + (int64_t)s->moved, s->pipe[1], -1,
+                                s->len - s->moved, 0);
+}
+
+static void sendfile_done(struct ring_op *op, int res, unsigned flags)
+{
+    struct sendfile_request *s = weft__container(op, struct sendfile_request, request.op);
+
+    (void)flags;
+    if (res < 0 || (res == 0 && s->filled > 0)) {
+        sendfile_finish(s, res == 0 ? -EIO : res);
+        return;
+    }
+    if (s->filled > 0) {
+        s->filled -= (size_t)res;
+        s->moved += (size_t)res;
+    } else if (res > 0) {
+        s->filled = (size_t)res;
+    } else {
+        sendfile_finish(s, s->len == SIZE_MAX ? 0 : -ENODATA);
+        return;
+    }
+    if (s->moved == s->len)
+        res = 0;
+    else if (s->request.reason != 0)
+        res = -ECANCELED;
+    else if ((res = sendfile_prepare(s)) == 0 && (res = ring__submit(s->request.rt, op)) == 0)
+        return;
+    sendfile_finish(s, res);
+}
+
+struct promise *promise_sendfile(int out, int in, int64_t offset, size_t len, size_t *done,
+                                 weft_time deadline)
+{
+    struct request *r;
+    struct promise *p = request_create(&r, sizeof(struct sendfile_request));
+    struct sendfile_request *s = (struct sendfile_request *)(void *)r;
+    int rc;
+
+    if (r == NULL)
+        return p;
+    s->out = out;
+    s->in = in;
+    s->offset = s->from = offset;
+    s->len = len;
+    s->moved = s->filled = 0;
+    s->done = done;
+    if (done != NULL)
+        *done = 0;
+    r->op.done = sendfile_done;
+    rc = ring__sendfile_begin(out, in, len, &s->from, s->pipe);
+    if (rc < 0) {
+        settle(s, rc);
+        return p;
+    }
+    s->how = (uint32_t)rc;
+    rc = len == 0 ? 0 : request_submit(r, sendfile_prepare(s), deadline);
+    if (len == 0 || rc < 0)
+        sendfile_finish(s, rc);
+    return p;
+}
+
 /* ---- close ---- */
 
 struct close_request {
@@ -215,9 +366,9 @@ static void close_finish(struct ring__closing *closing)
     int rc;
 
     ring__close_finish(rt, closing);
-    rc = ring__close_now(c->fd);
-    ring__closed(rt);
-    settle(rt, c, rc, false);
+    rc = ring__close(rt, c->fd);
+    ring__closed(rt, c->fd);
+    settle(c, rc);
 }
 
 struct promise *promise_close(int fd)
@@ -237,173 +388,122 @@ struct promise *promise_close(int fd)
     *c = (struct close_request){.closing = {.fd = fd, .clear = close_finish}, .rt = rt, .fd = fd};
     rc = ring__close_begin(rt, &c->closing);
     if (rc < 0)
-        settle(rt, c, rc, false);
+        settle(c, rc);
     else if (rc == 0)
         close_finish(&c->closing);
     return p;
 }
 
-/* ---- connecting by name ---- */
+/* ---- names ---- */
 
-struct connect_request {
-    struct request request;      /* must be first */
-    struct ring__lookup *lookup; /* NULL: `local` is the address */
-    bool searching;              /* the pool looks the name up; nothing is in the ring */
-    int fd;
-    weft_time deadline;
-    union ring__address local;
+struct search {
+    struct ring_resolve resolve;
+    struct weft_runtime *rt;
+    struct weft_timer deadline;
 };
 
-static void connect_finish(struct connect_request *c, int res)
+static void destroy_addresses(void *list)
 {
-    ring__lookup_finish(c->lookup);
-    request_finish(&c->request, res);
+    ring_addresses_destroy(list);
 }
 
-/* Tries the next address; without one `error` is the outcome. */
-static void connect_next(struct connect_request *c, int error)
+static void search_finish(struct search *s, int result)
 {
-    struct request *r = &c->request;
-    const struct sockaddr *address;
-    socklen_t len;
+    struct promise *p = promise__of_extra(s);
 
-    while ((address = ring__lookup_next(c->lookup, &len)) != NULL) {
-        c->fd = error = ring__stream_socket(address->sa_family);
-        if (error < 0)
-            continue;
-        error = ring__prepare_connect(&r->op, c->fd, address, len);
-        if (error == 0)
-            error = ring__submit(r->rt, &r->op);
-        if (error == 0) {
-            if (r->reason != 0 || c->deadline <= WEFT_NOWAIT)
-                request_end(r, -ETIMEDOUT);
-            return;
-        }
-        ring__close_now(c->fd);
-    }
-    connect_finish(c, error);
-}
-
-static void connect_done(struct ring_op *op, int res, unsigned flags)
-{
-    struct connect_request *c = weft__container(op, struct connect_request, request.op);
-
-    (void)flags;
-    if (res == 0) {
-        connect_finish(c, c->fd);
-        return;
-    }
-    ring__close_now(c->fd);
-    if (c->lookup == NULL || c->request.reason != 0)
-        connect_finish(c, res);
+    ring_resolve_cancel(&s->resolve);
+    weft__timer_stop(s->rt, &s->deadline);
+    if (result == 0)
+        promise__settle_owned(p, s->resolve.list, destroy_addresses);
     else
-        connect_next(c, res);
+        promise__settle(p, result, weft_num(0));
 }
 
-static void connect_found(struct ring__lookup *lookup, void *owner)
+static void search_done(struct ring_resolve *resolve, int result)
 {
-    struct connect_request *c = owner;
-    int error = ring__lookup_result(lookup);
-
-    c->searching = false;
-    if (error < 0)
-        connect_finish(c, error);
-    else
-        connect_next(c, -ENOENT);
+    search_finish(weft__container(resolve, struct search, resolve), result);
 }
 
-static void connect_end(struct connect_request *c, int reason)
+static void search_cancel(struct promise *p)
 {
-    if (c->searching) {
-        ring__lookup_give_up(c->lookup);
-        connect_finish(c, reason);
-    } else {
-        request_end(&c->request, reason);
-    }
+    search_finish(promise__extra(p), -ECANCELED);
 }
 
-static void connect_cancel(struct promise *p)
+static void search_expire(struct weft_timer *timer)
 {
-    connect_end(promise__extra(p), -ECANCELED);
+    search_finish(weft__container(timer, struct search, deadline), -ETIMEDOUT);
 }
 
-static void connect_expire(struct weft_timer *timer)
-{
-    connect_end(weft__container(timer, struct connect_request, request.deadline), -ETIMEDOUT);
-}
-
-static struct promise *connect_create(struct connect_request **out, weft_time deadline)
+struct promise *promise_resolve_host(const char *host, const char *service, unsigned flags,
+                                     weft_time deadline)
 {
     struct weft_runtime *rt = weft__rt;
-    struct connect_request *c;
-    struct promise *p;
     void *extra = NULL;
+    struct search *s;
+    struct promise *p;
+    int rc;
 
-    *out = NULL;
     if (rt == NULL)
         return promise_rejected(-EINVAL);
-    p = promise__create_operation(rt, sizeof *c, connect_cancel, &extra);
+    p = promise__create_operation(rt, sizeof *s, search_cancel, &extra);
     if (extra == NULL)
         return p;
-    *out = c = extra;
-    c->request.op.done = connect_done;
-    c->request.rt = rt;
-    c->request.reason = 0;
-    c->request.makes_fd = true;
-    c->lookup = NULL;
-    c->searching = false;
-    c->deadline = deadline;
-    weft_timer_init(&c->request.deadline, connect_expire);
-    if (deadline > WEFT_NOWAIT && deadline != WEFT_FOREVER)
-        weft__timer_start(rt, &c->request.deadline, deadline);
+    s = extra;
+    s->resolve.done = search_done;
+    s->rt = rt;
+    weft_timer_init(&s->deadline, search_expire);
+    rc = ring_resolve_host(&s->resolve, host, service, flags);
+    if (rc != -EINPROGRESS)
+        search_finish(s, rc);
+    else if (deadline <= WEFT_NOWAIT)
+        search_finish(s, -ETIMEDOUT);
+    else if (deadline != WEFT_FOREVER)
+        weft__timer_start(rt, &s->deadline, deadline);
     return p;
 }
+
+/* ---- connecting by name ---- */
+
+static void connecting_done(struct ring__connect *connect, int result)
+{
+    settle_fd(connect->rt, connect, result);
+}
+
+static void connecting_cancel(struct promise *p)
+{
+    ring__connect_end(promise__extra(p), -ECANCELED);
+}
+
+#define CONNECT(start, ...)                                                        \
+    struct weft_runtime *rt = weft__rt;                                            \
+    struct ring__connect *connect;                                                 \
+    void *extra = NULL;                                                            \
+    struct promise *p;                                                             \
+    int rc;                                                                        \
+                                                                                   \
+    if (rt == NULL)                                                                \
+        return promise_rejected(-EINVAL);                                          \
+    p = promise__create_operation(rt, sizeof *connect, connecting_cancel, &extra); \
+    if (extra == NULL)                                                             \
+        return p;                                                                  \
+    connect = extra;                                                               \
+    connect->done = connecting_done;                                               \
+    rc = start(rt, connect, __VA_ARGS__, deadline);                                \
+    if (rc != -EINPROGRESS)                                                        \
+        settle_fd(rt, connect, rc);                                                \
+    return p
 
 struct promise *promise_connect_host(const char *host, const char *service, weft_time deadline)
 {
-    struct connect_request *c;
-    struct promise *p = connect_create(&c, deadline);
-    int started;
+    CONNECT(ring__connect_host, host, service);
+}
 
-    if (c == NULL)
-        return p;
-    c->lookup = ring__lookup_start(c->request.rt, host, service, connect_found, c, &started);
-    if (started < 0) {
-        connect_finish(c, started);
-    } else if (started == 0) {
-        connect_next(c, -ENOENT);
-    } else {
-        c->searching = true;
-        if (deadline <= WEFT_NOWAIT)
-            connect_end(c, -ETIMEDOUT);
-    }
-    return p;
+struct promise *promise_connect_any(struct ring_addresses *list, weft_time deadline)
+{
+    CONNECT(ring__connect_any, list);
 }
 
 struct promise *promise_connect_unix(const char *path, weft_time deadline)
 {
-    struct connect_request *c;
-    struct promise *p = connect_create(&c, deadline);
-    socklen_t len;
-    int rc;
-
-    if (c == NULL)
-        return p;
-    rc = ring__local_address(path, &c->local, &len);
-    if (rc == 0)
-        rc = c->fd = ring__stream_socket(AF_UNIX);
-    if (rc < 0) {
-        connect_finish(c, rc);
-        return p;
-    }
-    rc = ring__prepare_connect(&c->request.op, c->fd, &c->local.any, len);
-    if (rc == 0)
-        rc = ring__submit(c->request.rt, &c->request.op);
-    if (rc < 0) {
-        ring__close_now(c->fd);
-        connect_finish(c, rc);
-    } else if (deadline <= WEFT_NOWAIT) {
-        request_end(&c->request, -ETIMEDOUT);
-    }
-    return p;
+    CONNECT(ring__connect_local, path);
 }

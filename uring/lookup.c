@@ -1,8 +1,12 @@
 /* lookup.c: where a host is. What is written in numbers needs no lookup and no thread; the rest is
  * getaddrinfo's, on a thread of the pool.
  *
- * A lookup's memory is shared: by whoever asked, and, while it is under way, by the pool. Whoever is
- * the last to let go frees it, so that a fiber need not wait for a name server that never answers.
+ * A list of addresses is also its own lookup, so that one block does for both. Its memory is shared:
+ * by whoever asked, who then has the list; by the pool while the lookup is under way; by operations
+ * that walk the list. Whoever is the last to let go frees it, so that nobody need wait for a name
+ * server that never answers. A lookup given up before its turn is taken back from the pool.
+ *
+ * All but `holders`, and what look_up writes before the job is done, is the runtime's thread's alone.
  */
 #include "ring_internal.h"
 
@@ -12,22 +16,26 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct ring__lookup {
-    struct weft__job job;
-    atomic_int holders;
-    void (*found)(struct ring__lookup *lookup, void *owner); /* NULL: nobody waits any more */
-    void *owner;
-    int result; /* 0 or a negative errno */
-    int port;
-    union ring__address numeric;
-    socklen_t numeric_len; /* 0: not a numeric one, or taken already */
-    struct addrinfo *list, *next;
-    const char *service;
-    char host[];
+struct ring_addresses {
+    struct weft_job job;
+    atomic_uint holders;
+    struct ring_resolve *owner; /* who waits for the lookup; NULL: nobody (any more) */
+    int result;                 /* of the lookup: 0 or a negative errno */
+    struct addrinfo hints;
+    struct addrinfo *found; /* getaddrinfo's; NULL: the addresses are in `own` */
+    char *service;          /* for getaddrinfo; it and the host stand in place of `own` */
+    struct ring__entry own[];
 };
+
+#define HOST_LIMIT    1024u /* longer than any name, NI_MAXHOST */
+#define SERVICE_LIMIT 32u   /* NI_MAXSERV */
+
+int (*ring__getaddrinfo)(const char *host, const char *service, const struct addrinfo *hints,
+                         struct addrinfo **list) = getaddrinfo;
 
 /* The services a program is likely to name; the same numbers everywhere, by RFC 6335. */
 static const struct {
@@ -42,51 +50,160 @@ static const struct {
 
 int ring__service_port(const char *service)
 {
+    bool is_number = true;
     int port = 0;
 
     if (service == NULL)
         return 0;
+    if (*service == '\0' || strlen(service) >= SERVICE_LIMIT)
+        return -EINVAL;
+    for (const char *s = service; *s != '\0' && is_number; s++) {
+        is_number = *s >= '0' && *s <= '9';
+        if (port <= UINT16_MAX)
+            port = port * 10 + (*s - '0');
+    }
+    if (is_number)
+        return port <= UINT16_MAX ? port : -EINVAL;
     for (size_t i = 0; i < sizeof services / sizeof services[0]; i++)
         if (strcmp(service, services[i].name) == 0)
             return services[i].port;
-    if (*service == '\0')
-        return -ENOENT;
-    for (const char *s = service; *s != '\0'; s++) {
-        if (*s < '0' || *s > '9')
-            return -ENOENT;
-        port = port * 10 + (*s - '0');
-        if (port > UINT16_MAX)
-            return -ENOENT;
-    }
-    return port;
+    return -ENOENT;
 }
 
-bool ring__numeric_address(const char *host, int port, union ring__address *address, socklen_t *len)
+/* ---- lists ---- */
+
+void ring__entry_set(struct ring__entry *entry, const struct sockaddr *address, socklen_t len)
+{
+    memcpy(&entry->address, address, len);
+    entry->info.ai_family = address->sa_family;
+    entry->info.ai_addr = &entry->address.any;
+    entry->info.ai_addrlen = len;
+}
+
+static void set_kind(struct addrinfo *info, int family, unsigned flags)
+{
+    info->ai_family = family;
+    info->ai_socktype = flags & RING_DATAGRAM ? SOCK_DGRAM : SOCK_STREAM;
+    info->ai_protocol = flags & RING_DATAGRAM ? IPPROTO_UDP : IPPROTO_TCP;
+}
+
+static struct ring_addresses *create(size_t room)
+{
+    struct ring_addresses *list = calloc(1, sizeof *list + room);
+
+    if (list != NULL)
+        atomic_init(&list->holders, 1);
+    return list;
+}
+
+struct ring_addresses *ring__addresses_create(size_t count, struct ring__entry **entries)
+{
+    struct ring_addresses *list = create(count * sizeof list->own[0]);
+
+    if (list == NULL)
+        return NULL;
+    for (size_t i = 1; i < count; i++)
+        list->own[i - 1].info.ai_next = &list->own[i].info;
+    *entries = list->own;
+    return list;
+}
+
+struct ring_addresses *ring__addresses_ref(struct ring_addresses *list)
+{
+    atomic_fetch_add(&list->holders, 1);
+    return list;
+}
+
+void ring_addresses_destroy(struct ring_addresses *list)
+{
+    if (list != NULL && atomic_fetch_sub(&list->holders, 1) == 1) {
+        if (list->found != NULL)
+            freeaddrinfo(list->found);
+        free(list);
+    }
+}
+
+const struct addrinfo *ring_addresses_first(const struct ring_addresses *list)
+{
+    return list->found != NULL ? list->found : &list->own[0].info;
+}
+
+/* ---- in numbers ---- */
+
+/* A zone by its interface's name or number; 0: there is none. */
+static uint32_t zone_index(const char *zone)
+{
+    int saved = errno;
+    unsigned long index = if_nametoindex(zone);
+    char *end;
+
+    if (index == 0) {
+        index = strtoul(zone, &end, 10);
+        if (*zone < '0' || *zone > '9' || *end != '\0' || index > UINT32_MAX)
+            index = 0;
+    }
+    errno = saved;
+    return (uint32_t)index;
+}
+
+/* "127.0.0.1", "::1", "fe80::1%eth0". False if it isn't one. */
+static bool read_address(const char *host, int port, struct ring__entry *entry)
 {
     char bare[INET6_ADDRSTRLEN];
     const char *percent = strchr(host, '%');
     size_t size = percent == NULL ? strlen(host) : (size_t)(percent - host);
+    union ring__address address;
 
-    memset(address, 0, sizeof *address);
-    if (percent == NULL && inet_pton(AF_INET, host, &address->v4.sin_addr) == 1) {
-        address->v4.sin_family = AF_INET;
-        address->v4.sin_port = htons((uint16_t)port);
-        *len = sizeof address->v4;
+    memset(&address, 0, sizeof address);
+    if (inet_pton(AF_INET, host, &address.v4.sin_addr) == 1) {
+        address.v4.sin_family = AF_INET;
+        address.v4.sin_port = htons((uint16_t)port);
+        ring__entry_set(entry, &address.any, sizeof address.v4);
         return true;
     }
     if (size >= sizeof bare)
         return false;
     memcpy(bare, host, size);
     bare[size] = '\0';
-    if (inet_pton(AF_INET6, bare, &address->v6.sin6_addr) != 1)
+    if (inet_pton(AF_INET6, bare, &address.v6.sin6_addr) != 1)
         return false;
-    if (percent != NULL && (address->v6.sin6_scope_id = if_nametoindex(percent + 1)) == 0)
-        address->v6.sin6_scope_id = (uint32_t)strtoul(percent + 1, NULL, 10);
-    address->v6.sin6_family = AF_INET6;
-    address->v6.sin6_port = htons((uint16_t)port);
-    *len = sizeof address->v6;
+    if (percent != NULL) {
+        address.v6.sin6_scope_id = zone_index(percent + 1);
+        if (address.v6.sin6_scope_id == 0)
+            return false;
+    }
+    address.v6.sin6_family = AF_INET6;
+    address.v6.sin6_port = htons((uint16_t)port);
+    ring__entry_set(entry, &address.any, sizeof address.v6);
     return true;
 }
+
+/* The family asked for, or AF_UNSPEC. */
+static int wanted_family(unsigned flags)
+{
+    return (flags & (RING_IPV4 | RING_IPV6)) == RING_IPV4   ? AF_INET
+           : (flags & (RING_IPV4 | RING_IPV6)) == RING_IPV6 ? AF_INET6
+                                                            : AF_UNSPEC;
+}
+
+int ring__resolve_numeric(const char *host, const char *service, unsigned flags,
+                          struct ring__entry *entry)
+{
+    int port = ring__service_port(service), family = wanted_family(flags);
+
+    if (host == NULL || *host == '\0' || port == -EINVAL ||
+        flags & ~(RING_IPV4 | RING_IPV6 | RING_DATAGRAM))
+        return -EINVAL;
+    if (strlen(host) > HOST_LIMIT)
+        return -ENAMETOOLONG;
+    memset(&entry->info, 0, sizeof entry->info);
+    if (port < 0 || !read_address(host, port, entry))
+        return 1;
+    set_kind(&entry->info, entry->info.ai_family, flags);
+    return family == AF_UNSPEC || family == entry->info.ai_family ? 0 : -ENOENT;
+}
+
+/* ---- by name ---- */
 
 static int error_of(int eai, int saved_errno)
 {
@@ -117,123 +234,109 @@ static int error_of(int eai, int saved_errno)
     }
 }
 
-static void let_go(struct ring__lookup *lookup)
+static void look_up(struct weft_job *job)
 {
-    if (atomic_fetch_sub(&lookup->holders, 1) == 1) {
-        if (lookup->list != NULL)
-            freeaddrinfo(lookup->list);
-        free(lookup);
-    }
-}
-
-static void look_up(struct weft__job *job)
-{
-    struct ring__lookup *lookup = weft__container(job, struct ring__lookup, job);
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct ring_addresses *list = weft__container(job, struct ring_addresses, job);
+    struct addrinfo *found = NULL;
     int eai;
 
     errno = 0;
-    eai = getaddrinfo(lookup->host, lookup->service, &hints, &lookup->list);
-    if (eai != 0)
-        lookup->list = NULL;
-    lookup->result = error_of(eai, errno);
-    lookup->next = lookup->list;
+    eai = ring__getaddrinfo((const char *)list->own, list->service, &list->hints, &found);
+    list->result = error_of(eai, errno);
+    list->found = eai == 0 ? found : NULL;
 }
 
-static void looked_up(struct weft__job *job)
+static void looked_up(struct weft_job *job)
 {
-    struct ring__lookup *lookup = weft__container(job, struct ring__lookup, job);
+    struct ring_addresses *list = weft__container(job, struct ring_addresses, job);
+    struct ring_resolve *owner = list->owner;
+    int result = list->result;
 
-    if (lookup->found != NULL)
-        lookup->found(lookup, lookup->owner);
-    let_go(lookup);
+    list->owner = NULL;
+    ring_addresses_destroy(list); /* the pool's share */
+    if (owner == NULL)
+        return;
+    owner->pending = NULL;
+    if (result == 0)
+        owner->list = list;
+    else
+        ring_addresses_destroy(list);
+    owner->done(owner, result);
 }
 
-/* The runtime has ended. A promise that still waits has gone with it, and lets go by not being there. */
-static void runtime_ended(struct weft__job *job)
+/* The runtime has ended. Who still waits has gone with it, and lets go by not being there. */
+static void runtime_ended(struct weft_job *job)
 {
-    struct ring__lookup *lookup = weft__container(job, struct ring__lookup, job);
-    bool has_owner = lookup->found != NULL;
+    struct ring_addresses *list = weft__container(job, struct ring_addresses, job);
+    bool has_owner = list->owner != NULL;
 
-    let_go(lookup);
+    ring_addresses_destroy(list);
     if (has_owner)
-        let_go(lookup);
+        ring_addresses_destroy(list);
 }
 
-struct ring__lookup *ring__lookup_start(struct weft_runtime *rt, const char *host,
-                                        const char *service,
-                                        void (*found)(struct ring__lookup *, void *owner),
-                                        void *owner, int *started)
+int ring__look_up(struct weft_runtime *rt, struct ring_resolve *resolve, const char *host,
+                  const char *service, unsigned flags)
 {
-    int port = ring__service_port(service);
-    struct ring__lookup *lookup;
-    size_t host_size, service_size;
+    size_t host_size = strlen(host) + 1;
+    struct ring_addresses *list = create(host_size + SERVICE_LIMIT);
+    int port = ring__service_port(service), rc;
 
-    if (host == NULL || service == NULL || *host == '\0') {
-        *started = -EINVAL;
-        return NULL;
+    if (list == NULL)
+        return -ENOMEM;
+    set_kind(&list->hints, wanted_family(flags), flags);
+    memcpy(list->own, host, host_size);
+    list->service = (char *)list->own + host_size;
+    if (port >= 0) { /* a system may know fewer services */
+        snprintf(list->service, SERVICE_LIMIT, "%d", port);
+        list->hints.ai_flags = AI_NUMERICSERV;
+    } else {
+        strcpy(list->service, service);
     }
-    host_size = strlen(host) + 1;
-    service_size = strlen(service) + 1;
-    lookup = malloc(sizeof *lookup + host_size + service_size);
-    if (lookup == NULL) {
-        *started = -ENOMEM;
-        return NULL;
+    list->owner = resolve;
+    list->job = (struct weft_job){.run = look_up, .done = looked_up, .drop = runtime_ended};
+    atomic_store(&list->holders, 2);
+    rc = weft__offload(rt, &list->job, WEFT__JOB_LOOKUP);
+    if (rc < 0) {
+        free(list);
+        return rc;
     }
-    lookup->found = found;
-    lookup->owner = owner;
-    lookup->result = 0;
-    lookup->list = lookup->next = NULL;
-    lookup->numeric_len = 0;
-    memcpy(lookup->host, host, host_size);
-    lookup->service = memcpy(lookup->host + host_size, service, service_size);
-    atomic_init(&lookup->holders, 1);
-    if (port >= 0 && ring__numeric_address(host, port, &lookup->numeric, &lookup->numeric_len)) {
-        *started = 0;
-        return lookup;
-    }
-    lookup->numeric_len = 0;
-    lookup->job = (struct weft__job){.run = look_up, .done = looked_up, .drop = runtime_ended};
-    atomic_store(&lookup->holders, 2);
-    *started = weft__offload(rt, &lookup->job, WEFT__JOB_LOOKUP);
-    if (*started < 0) {
-        free(lookup);
-        return NULL;
-    }
-    *started = 1;
-    return lookup;
+    resolve->pending = list;
+    return -EINPROGRESS;
 }
 
-int ring__lookup_result(const struct ring__lookup *lookup)
+int ring_resolve_host(struct ring_resolve *resolve, const char *host, const char *service,
+                      unsigned flags)
 {
-    return lookup->result;
+    struct weft_runtime *rt = weft__rt;
+    struct ring__entry entry, *own;
+    int rc;
+
+    resolve->list = resolve->pending = NULL;
+    if (rt == NULL)
+        return -EINVAL;
+    rc = ring__resolve_numeric(host, service, flags, &entry);
+    if (rc > 0)
+        return ring__look_up(rt, resolve, host, service, flags);
+    if (rc < 0)
+        return rc;
+    resolve->list = ring__addresses_create(1, &own);
+    if (resolve->list == NULL)
+        return -ENOMEM;
+    *own = entry;
+    own->info.ai_addr = &own->address.any;
+    return 0;
 }
 
-const struct sockaddr *ring__lookup_next(struct ring__lookup *lookup, socklen_t *len)
+void ring_resolve_cancel(struct ring_resolve *resolve)
 {
-    const struct addrinfo *info = lookup->next;
+    struct ring_addresses *list = resolve->pending;
 
-    if (lookup->numeric_len != 0) {
-        *len = lookup->numeric_len;
-        lookup->numeric_len = 0;
-        return &lookup->numeric.any;
-    }
-    if (info == NULL)
-        return NULL;
-    lookup->next = info->ai_next;
-    *len = info->ai_addrlen;
-    return info->ai_addr;
-}
-
-void ring__lookup_give_up(struct ring__lookup *lookup)
-{
-    lookup->found = NULL;
-}
-
-void ring__lookup_finish(struct ring__lookup *lookup)
-{
-    if (lookup != NULL) {
-        lookup->found = NULL;
-        let_go(lookup);
-    }
+    if (list == NULL)
+        return;
+    resolve->pending = NULL;
+    list->owner = NULL;
+    if (weft_offload_withdraw(&list->job)) /* its turn had not come: the pool lets go, too */
+        ring_addresses_destroy(list);
+    ring_addresses_destroy(list);
 }

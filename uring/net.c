@@ -1,4 +1,4 @@
-/* net.c: sockets to listen on, and addresses of local ones. System calls that never wait; usable
+/* net.c: bound sockets, and addresses of local ones. System calls that never wait; usable
  * without a runtime. errno is left as it was. */
 #include "ring_internal.h"
 
@@ -42,51 +42,85 @@ int ring__close_now(int fd)
     return rc == -EINTR ? 0 : rc; /* the descriptor is gone all the same */
 }
 
-/* A bound, listening socket, or a negative errno. */
-static int listen_at(const struct sockaddr *address, socklen_t len, int backlog, bool dual)
+enum { V6ONLY_AS_SYSTEM = -1 };
+
+/* A bound socket of that type, or a negative errno; sets errno. */
+static int bind_to(const struct sockaddr *address, socklen_t len, int type, unsigned flags,
+                   int v6only)
 {
-    const int one = 1, zero = 0;
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), error;
+    const int one = 1;
+    int fd = socket(address->sa_family, type | SOCK_CLOEXEC, 0), error;
 
     if (fd < 0)
         return -errno;
-    if (address->sa_family != AF_UNIX)
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (dual)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-    if (bind(fd, address, len) == 0 && listen(fd, backlog > 0 ? backlog : INT_MAX) == 0)
+    /* (not for datagrams: there it would let another socket take the port over) */
+    if ((address->sa_family == AF_UNIX || type != SOCK_STREAM ||
+         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0) &&
+        (!(flags & RING_REUSEPORT) ||
+         setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) == 0) &&
+        (v6only == V6ONLY_AS_SYSTEM ||
+         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof v6only) == 0) &&
+        bind(fd, address, len) == 0)
         return fd;
     error = -errno;
     close(fd);
     return error;
 }
 
-int ring_listen(const char *host, const char *service, int backlog)
+/* The same at every address of this machine. */
+static int bind_to_all(int port, int type, unsigned flags)
 {
-    union ring__address address;
-    int port = ring__service_port(service), saved = errno, fd;
-    socklen_t len;
+    union ring__address address = {
+        .v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)}};
+    int fd = bind_to(&address.any, sizeof address.v6, type, flags, (flags & RING_V6ONLY) != 0);
 
-    if (port < 0)
+    if ((fd != -EAFNOSUPPORT && fd != -EADDRNOTAVAIL) || flags & RING_V6ONLY)
+        return fd;
+    /* a system without IPv6 */
+    address =
+        (union ring__address){.v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)}};
+    return bind_to(&address.any, sizeof address.v4, type, flags, V6ONLY_AS_SYSTEM);
+}
+
+static int bind_host(const char *host, const char *service, int type, unsigned flags)
+{
+    int port = ring__service_port(service);
+    struct ring__entry entry;
+
+    if (port < 0 || flags & ~(RING_REUSEPORT | RING_V6ONLY))
         return -EINVAL;
-    if (host != NULL) {
-        fd = ring__numeric_address(host, port, &address, &len)
-                 ? listen_at(&address.any, len, backlog, false)
-                 : -EINVAL;
-    } else {
-        memset(&address, 0, sizeof address);
-        address.v6.sin6_family = AF_INET6;
-        address.v6.sin6_port = htons((uint16_t)port);
-        fd = listen_at(&address.any, sizeof address.v6, backlog, true);
-        if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) { /* a system without IPv6 */
-            memset(&address, 0, sizeof address);
-            address.v4.sin_family = AF_INET;
-            address.v4.sin_port = htons((uint16_t)port);
-            fd = listen_at(&address.any, sizeof address.v4, backlog, false);
-        }
-    }
+    if (host == NULL)
+        return bind_to_all(port, type, flags);
+    if (ring__resolve_numeric(host, service, 0, &entry) != 0 ||
+        (flags & RING_V6ONLY && entry.info.ai_family != AF_INET6))
+        return -EINVAL;
+    return bind_to(&entry.address.any, entry.info.ai_addrlen, type, flags,
+                   flags & RING_V6ONLY ? 1 : V6ONLY_AS_SYSTEM);
+}
+
+/* Makes a bound socket listen; passes an error on. */
+static int listen_on(int fd, int backlog)
+{
+    int error;
+
+    if (fd < 0 || listen(fd, backlog > 0 ? backlog : INT_MAX) == 0)
+        return fd;
+    error = -errno;
+    close(fd);
+    return error;
+}
+
+int ring_listen_with(const char *host, const char *service, int backlog, unsigned flags)
+{
+    int saved = errno, fd = listen_on(bind_host(host, service, SOCK_STREAM, flags), backlog);
+
     errno = saved;
     return fd;
+}
+
+int ring_listen(const char *host, const char *service, int backlog)
+{
+    return ring_listen_with(host, service, backlog, 0);
 }
 
 int ring_listen_unix(const char *path, int backlog)
@@ -96,7 +130,15 @@ int ring_listen_unix(const char *path, int backlog)
     int saved = errno, fd = ring__local_address(path, &address, &len);
 
     if (fd == 0)
-        fd = listen_at(&address.any, len, backlog, false);
+        fd = listen_on(bind_to(&address.any, len, SOCK_STREAM, 0, V6ONLY_AS_SYSTEM), backlog);
+    errno = saved;
+    return fd;
+}
+
+int ring_bind_udp(const char *host, const char *service, unsigned flags)
+{
+    int saved = errno, fd = bind_host(host, service, SOCK_DGRAM, flags);
+
     errno = saved;
     return fd;
 }

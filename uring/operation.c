@@ -1,7 +1,9 @@
-/* operation.c: the raw form of every operation, and the bookkeeping of those in flight. */
+/* operation.c: the raw form of every operation, and what becomes of what it has made. */
 #include "ring_internal.h"
 
-#include <stdlib.h>
+#include <string.h>
+
+#define RING__SCM_PIDFD 4 /* since 6.5 */
 
 const struct ring__row_info ring__rows[RING__ROWS] = {
 #define OPERATION(name, opcode, ready, traits, ...) [RING__ROW_##name] = {#name, ready, traits},
@@ -27,104 +29,48 @@ void ring_cancel(struct ring_op *op)
     ring__cancel(weft__rt, op);
 }
 
-/* ---- in flight ---- */
+/* ---- descriptors that operations make ---- */
 
-int ring__engine_init(struct ring__engine *engine, unsigned entries)
+/* Descriptors that came with a message stand in its control data. Whoever looks at the message later
+ * must not find them there. */
+static bool discard_received(struct weft_runtime *rt, struct msghdr *message)
 {
-    unsigned buckets = 64;
+    bool any = false;
 
-    while (buckets < entries && buckets < 1u << 16)
-        buckets *= 2;
-    engine->buckets = calloc(buckets, sizeof *engine->buckets);
-    if (engine->buckets == NULL)
-        return -ENOMEM;
-    engine->bucket_mask = buckets - 1;
-    engine->closing = NULL;
-    engine->starved = NULL;
-    engine->base.in_flight = 0;
-    return 0;
-}
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
-void ring__engine_finish(struct ring__engine *engine)
-{
-    free(engine->buckets);
-}
+        if (c->cmsg_level != SOL_SOCKET ||
+            (c->cmsg_type != SCM_RIGHTS && c->cmsg_type != RING__SCM_PIDFD))
+            continue;
+        for (size_t i = 0; i < count; i++) {
+            int fd;
 
-/* ---- closing ---- */
-
-static struct ring__closing *closing_of(const struct ring__engine *engine, int fd)
-{
-    struct ring__closing *closing = engine->closing;
-
-    while (closing != NULL && closing->fd != fd)
-        closing = closing->next;
-    return closing;
-}
-
-static bool is_busy(const struct ring__engine *engine, int fd)
-{
-    const struct ring_op *op = *ring__bucket(engine, fd);
-
-    while (op != NULL && !ring__is_on(op, fd))
-        op = op->same;
-    return op != NULL;
-}
-
-bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *op)
-{
-    return ring__rows[op->row].traits & RING__ON_FD && closing_of(engine, op->fd) != NULL;
-}
-
-void ring__reported_slow(struct ring__engine *engine, int fd)
-{
-    struct ring__closing *closing = closing_of(engine, fd);
-
-    if (closing != NULL && closing->clear != NULL && !is_busy(engine, fd)) {
-        void (*clear)(struct ring__closing *) = closing->clear;
-
-        closing->clear = NULL;
-        clear(closing);
-    }
-}
-
-int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing)
-{
-    struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
-    int fd = closing->fd, busy = 0;
-
-    if (fd < 0)
-        return -EBADF;
-    if (rt->engine->class->submit == NULL) {
-        closing->fd = -1;
-        return 0;
-    }
-    if (engine->closing != NULL && closing_of(engine, fd) != NULL)
-        return -EBADF;
-    for (struct ring_op *op = *ring__bucket(engine, fd); op != NULL; op = op->same) {
-        if (ring__is_on(op, fd)) {
-            ring__cancel(rt, op);
-            busy = 1;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (fd >= 0)
+                ring__close(rt, fd);
+            any = true;
         }
     }
-    if (!busy) {
-        closing->fd = -1;
-        return 0;
-    }
-    closing->next = engine->closing;
-    engine->closing = closing;
-    return 1;
+    if (any)
+        message->msg_controllen = 0;
+    return any;
 }
 
-void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing)
+bool ring__discard(struct weft_runtime *rt, const struct ring_op *op, int res)
 {
-    struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
+    uint16_t traits = ring__rows[op->row].traits;
+    int *pair = (int *)(uintptr_t)op->addr;
 
-    if (closing->fd < 0)
-        return;
-    for (struct ring__closing **link = &engine->closing; *link != NULL; link = &(*link)->next) {
-        if (*link == closing) {
-            *link = closing->next;
-            return;
-        }
+    if (res < 0)
+        return false;
+    if (op->row == RING__ROW_recvmsg)
+        return discard_received(rt, (struct msghdr *)(uintptr_t)op->addr);
+    if (traits & RING__MAKES_FD)
+        ring__close(rt, res);
+    if (traits & RING__MAKES_PAIR) {
+        ring__close(rt, pair[0]);
+        ring__close(rt, pair[1]);
     }
+    return traits & (RING__MAKES_FD | RING__MAKES_PAIR);
 }

@@ -43,6 +43,8 @@ struct ring_stream {
     unsigned count; /* items kept */
     unsigned most;  /* items it may keep */
 
+    struct ring_stream *resting, **resting_link; /* the engine's list; NULL: not on it */
+
     unsigned events; /* poll */
 
     /* accept */
@@ -66,8 +68,34 @@ static struct ring__engine *engine_of(const struct ring_stream *s)
     return (struct ring__engine *)(void *)s->rt->engine;
 }
 
+/* ---- with nothing in flight: who closes the descriptor must find them all the same ---- */
+
+static void rest(struct ring_stream *s)
+{
+    struct ring_stream **head = &engine_of(s)->resting[(unsigned)s->fd % RING__RESTING];
+
+    s->resting = *head;
+    s->resting_link = head;
+    if (*head != NULL)
+        (*head)->resting_link = &s->resting;
+    *head = s;
+    engine_of(s)->resting_count++;
+}
+
+static void rest_no_more(struct ring_stream *s)
+{
+    if (s->resting_link == NULL)
+        return;
+    *s->resting_link = s->resting;
+    if (s->resting != NULL)
+        s->resting->resting_link = s->resting_link;
+    s->resting_link = NULL;
+    engine_of(s)->resting_count--;
+}
+
 static void end(struct ring_stream *s, int error)
 {
+    rest_no_more(s);
     if (!s->ended) {
         s->ended = true;
         s->end = error;
@@ -125,10 +153,12 @@ static void arm(struct ring_stream *s)
         prepare(s);
         rc = ring__submit(s->rt, &s->op);
     }
-    if (rc < 0)
+    if (rc < 0) {
         end(s, rc);
-    else
+    } else {
         s->armed = true;
+        rest_no_more(s);
+    }
 }
 
 /* Enough for now: the operation is to bring no more. */
@@ -243,12 +273,6 @@ static void starve(struct ring_stream *s, int error)
         (*head)->starved_link = &s->starved;
     *head = s;
     weft__timer_start(s->rt, &s->timer, weft_after(s->pause));
-}
-
-void ring__retry_starved(struct ring__engine *engine)
-{
-    while (engine->starved != NULL)
-        retry(engine->starved);
 }
 
 /* ---- results ---- */
@@ -427,6 +451,8 @@ static void done(struct ring_op *op, int res, unsigned flags)
             stand_in_line(s, s->reader != NULL ? &buffers->wanted : &buffers->unread, true);
         else
             go_on(s);
+        if (!s->armed && !s->ended)
+            rest(s);
     }
     if (s->closed)
         give_up(s);
@@ -605,6 +631,38 @@ int ring_stream_recv(struct ring_stream **stream, int fd, struct ring_buffers *b
 int ring_stream_poll(struct ring_stream **stream, int fd, short events)
 {
     return create(stream, POLL, fd, NULL, (uint16_t)events);
+}
+
+static struct ring_stream *resting_on(const struct ring__engine *engine, int fd)
+{
+    struct ring_stream *s = engine->resting[(unsigned)fd % RING__RESTING];
+
+    while (s != NULL && s->fd != fd)
+        s = s->resting;
+    return s;
+}
+
+void ring__closed_slow(struct ring__engine *engine, int fd)
+{
+    struct ring_stream *s;
+
+    while ((s = resting_on(engine, fd)) != NULL) {
+        struct ring_buffers *buffers = s->buffers;
+
+        end(s, -ECANCELED);
+        leave_starved(s);
+        if (buffers != NULL) {
+            buffers->refs++;
+            leave_line(s);
+        }
+        notify(s);
+        if (buffers != NULL) {
+            ring__buffers_serve(buffers);
+            ring__buffers_release(buffers);
+        }
+    }
+    while (engine->starved != NULL)
+        retry(engine->starved);
 }
 
 void ring_stream_close(struct ring_stream *stream)

@@ -74,6 +74,10 @@ static inline union weft_value weft_num(int64_t num)
     return v;
 }
 
+/* What a negative errno means as a result of this library: a sentence without a full stop, constant.
+ * A number >= 0 is "success". Any thread; never suspends. Since 0.1. */
+WEFT_API const char *weft_strerror(int err);
+
 /* The library's version at run time, "0.1.0". Any thread. Since 0.1. */
 WEFT_API const char *weft_version(void);
 

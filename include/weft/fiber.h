@@ -5,7 +5,9 @@
  * never move between threads; errno, thread-locals and locks held across a wait are the thread's, not
  * the fiber's. x87 and SSE control words (rounding, exceptions) are per thread with the native
  * context switch and per fiber with the fcontext one: restore what you change before you wait.
- * longjmp only within one fiber. Signal handlers need SA_ONSTACK: a fiber's stack is small.
+ * longjmp only within one fiber. C++ exceptions too: one that leaves a fiber's function ends the process
+ * (std::terminate); don't wait in a handler (catch), since those being handled are the thread's. Signal
+ * handlers need SA_ONSTACK: a fiber's stack is small.
  *
  * Not in a lean build (WEFT_FIBERS=OFF).
  */
@@ -13,6 +15,7 @@
 #define WEFT_FIBER_H
 
 #include <weft/base.h>
+#include <weft/offload.h>
 
 WEFT_BEGIN_DECLS
 
@@ -34,14 +37,16 @@ struct fiber_options {
 /* Starts a fiber that runs fn(arg) in the next pass, at the tail of the run queue, and returns a
  * promise of its result (one reference, the caller's). Never NULL: a failure (-ENOMEM, -EINVAL
  * without a runtime, -ECANCELED while stopping) is a rejected promise. Dropping the promise does not
- * stop the fiber. Local values are inherited. Runtime's thread, callbacks too; doesn't suspend.
+ * stop the fiber; promise_cancel cancels it. A failure that nobody can see any more, but for
+ * -ECANCELED, is reported. Local values are inherited. Runtime's thread, callbacks too; doesn't suspend.
  * Since 0.1. */
 #define fiber_spawn(fn, arg) fiber_spawn_at((fn), (arg), WEFT_HERE)
 WEFT_API WEFT_NODISCARD struct promise *fiber_spawn_at(fiber_fn *fn, void *arg, const char *where);
 WEFT_API WEFT_NODISCARD struct promise *fiber_spawn_with(fiber_fn *fn, void *arg,
                                                          const struct fiber_options *options);
 
-/* The same without any promise: the cheapest way to start work; the result is dropped.
+/* The same without any promise: the cheapest way to start work; the result is dropped, a failure (but
+ * -ECANCELED) is reported with the fiber's name and `where`.
  * Returns 0, -ENOMEM, -EINVAL, -ECANCELED. Since 0.1. */
 #define fiber_detach(fn, arg) fiber_detach_at((fn), (arg), WEFT_HERE)
 WEFT_API int fiber_detach_at(fiber_fn *fn, void *arg, const char *where);
@@ -69,6 +74,27 @@ FIBER_SUSPENDS WEFT_API int fiber_sleep_until(weft_time at);
 
 /* The same, for `ns` nanoseconds from now. Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_sleep(int64_t ns);
+
+/* Calls fn(arg), which may block, on a thread of the pool (see weft/offload.h), and waits for its end.
+ * Nothing is allocated, and arg may be on the fiber's stack: it is the caller's again when this
+ * returns, and not before.
+ *
+ * Deadline and cancellation are for the time until it begins: a call that has not begun never begins;
+ * one that has is waited for, since completion beats both.
+ * Returns what fn returns (below -4095: -EINVAL); -ETIMEDOUT or -ECANCELED, and fn was not called;
+ * -EAGAIN or -ENOMEM when there is no thread; -EDEADLK on the base stack; -EINVAL for NULL. Fiber
+ * only. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_blocking(weft_blocking_fn *fn, void *arg, weft_time deadline);
+
+/* The same, but the wait can be given up at any time: then a call that has begun goes on by itself.
+ * So arg must not be on the fiber's stack, and is handed over: if the result is >= 0 the call has ended
+ * and arg is the caller's again; if it is negative, whatever the reason, free_arg(arg) (NULL: nothing)
+ * has been called, or will be, exactly once, when the call has ended: on this runtime's thread, or on
+ * a pool thread if the runtime has ended meanwhile.
+ * Returns what fn returns; -ETIMEDOUT or -ECANCELED, whether fn was called or not; the other errors
+ * of fiber_blocking, and -ENOMEM: one allocation. Fiber only. Since 0.1. */
+FIBER_SUSPENDS WEFT_API int fiber_blocking_owned(weft_blocking_fn *fn, void *arg,
+                                                 void (*free_arg)(void *arg), weft_time deadline);
 
 /* The running fiber, or NULL on the base stack. Since 0.1. */
 WEFT_API struct fiber *fiber_self(void);

@@ -1,5 +1,5 @@
-/* weft/promise_sync.h: what promises wait for each other with: mailbox, pool, switch; and, from sync.h,
- * what they share with fibers.
+/* weft/promise_sync.h: what promises wait for each other with: mailbox, pool, switch, scope; and,
+ * from sync.h, what they share with fibers.
  *
  * The behaviour is that of Lwt's modules of these names (docs/modules-sync.md). Where somebody is
  * handed something (the lock, a message, a pool's member), its promise is settled as by
@@ -161,6 +161,29 @@ typedef struct promise *promise_switch_fn(struct promise_switch *sw, void *ctx);
  * the switch off. The result is that promise's outcome, unless a hook failed: then it is the
  * hook's error. fn borrows the switch. */
 WEFT_API WEFT_NODISCARD struct promise *promise_switch_with(promise_switch_fn *fn, void *ctx);
+
+/* ---- Scope -------------------------------------------------------------------------------- */
+
+/* Promises that belong together, as a fiber scope's fibers do (weft/scope.h): when one is rejected,
+ * the others are canceled at once, and the first error is the scope's. (promise_join alone waits
+ * for all, as Lwt does.) */
+struct promise_scope;
+
+/* An open scope; NULL without memory or a runtime. promise_scope_close must follow. */
+WEFT_API WEFT_NODISCARD struct promise_scope *promise_scope_create(void);
+
+/* Adds a promise (consumed in any case). In a canceled scope it is canceled, and waited for.
+ * Returns 0, or -ENOMEM, -EINVAL, and the promise is canceled. */
+WEFT_API int promise_scope_add(struct promise_scope *scope, struct promise *promise);
+
+/* Cancels all promises in it, and those that will be added. */
+WEFT_API void promise_scope_cancel(struct promise_scope *scope);
+
+/* Ends the adding; the scope is not the caller's any more. Returns a promise, settled when all
+ * promises of the scope are: fulfilled with 0, or rejected with the first error but -ECANCELED, or,
+ * if it or a promise of it was canceled and none failed, with -ECANCELED. Canceling it cancels the
+ * scope. Rejected with -ENOMEM at once: then the scope is still open. */
+WEFT_API WEFT_NODISCARD struct promise *promise_scope_close(struct promise_scope *scope);
 
 WEFT_END_DECLS
 

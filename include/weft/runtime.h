@@ -18,7 +18,7 @@ struct weft_runtime;
  * A field of 0 or NULL means the default. All fields are public. */
 struct weft_options {
     size_t size;            /* sizeof(struct weft_options), for later growth */
-    const char *engine;     /* "uring", "null"; NULL: $WEFT_ENGINE, else the best that works here */
+    const char *engine;     /* see weft_engine_name; NULL: $WEFT_ENGINE, else "auto" */
     unsigned sq_entries;    /* submission queue entries, a power of two; default 256 */
     unsigned cq_entries;    /* completion queue entries; default 4096 */
     unsigned ring_flags;    /* WEFT_RING_* bits: leave out what the kernel offers (for tests) */
@@ -46,7 +46,8 @@ typedef int weft_main_fn(void *arg);
  * runtime goes on until nothing is queued, in flight, or set to fire.
  *
  * Returns what main returned; or, when the runtime could not start, -ENOMEM, -ENOSYS, -EPERM,
- * -EINVAL (bad options), with a sentence to `report` that names the cause; -EBUSY inside another
+ * -EMFILE, -EINVAL (bad options), with a sentence to `report` that names the cause and the way out;
+ * -EBUSY inside another
  * weft_run of this thread; -EDEADLK when nothing is runnable, in flight or set to fire, no inbox is
  * held by others, and main still waits: every parked fiber is then reported.
  *
@@ -64,8 +65,52 @@ WEFT_API int weft_stop(void);
 /* True from weft_stop() or main's end on. Runtime's thread. Since 0.1. */
 WEFT_API bool weft_stopping(void);
 
-/* The engine in use: "uring", "null"; NULL without a runtime. Since 0.1. */
+/* The engine in use; NULL without a runtime. Engines do the I/O, all with the same results:
+ *   "uring"  io_uring
+ *   "epoll"  epoll(7) and plain system calls, for where io_uring is forbidden or absent
+ *   "null"   no I/O (-ENOSYS): timers, promises, fibers and inboxes alone
+ * Which it is to be is said by weft_options.engine, or else by the environment variable WEFT_ENGINE:
+ * one name, or several, in order, separated by commas ("uring,epoll"): the first that works serves.
+ * "auto", or nothing, is the same as "uring,epoll", but says so in one line to `report`, with the
+ * cause and the way out, if it is not the first (on stderr once a process). A lack of descriptors or
+ * memory is no reason to go on to the next. Since 0.1. */
 WEFT_API const char *weft_engine_name(void);
+
+/* Why a better engine is not in use: a sentence that names the cause and the way out, valid as long
+ * as the runtime; NULL: it is the first choice, or there is no runtime. Since 0.1. */
+WEFT_API const char *weft_engine_reason(void);
+
+/* ---- Regions that must not suspend ------------------------------------------------------------ */
+
+/* A stretch of code that others must not see half done, an update of shared state for instance:
+ *
+ *     WEFT_NO_SUSPEND {
+ *         from->balance -= sum;
+ *         to->balance += sum;
+ *     }
+ *
+ * A call in it that would suspend (FIBER_SUSPENDS), however deep, gives -EDEADLK instead and tells
+ * the runtime's `report` both places; a debug build of weft aborts. Code that doesn't suspend needs
+ * nothing else for being alone: this keeps it so when somebody changes it. May be left by break,
+ * return and goto, and nested. In fibers and callbacks; costs a few ns. Since 0.1. */
+#define WEFT_NO_SUSPEND   WEFT__NO_SUSPEND(WEFT__JOIN(weft_region_, __LINE__))
+#define WEFT__JOIN(a, b)  WEFT__JOIN2(a, b)
+#define WEFT__JOIN2(a, b) a##b
+#define WEFT__NO_SUSPEND(region)                                             \
+    for (struct weft_region region                                           \
+         __attribute__((cleanup(weft_region_leave))) = {.where = WEFT_HERE}; \
+         weft_region_once(&region);)
+
+/* All fields are private. */
+struct weft_region {
+    const char *where;
+    struct weft_runtime *runtime; /* NULL: not in force */
+    struct weft_region *outer;
+    void *pinned;
+    bool left;
+};
+WEFT_API bool weft_region_once(struct weft_region *region); /* the first time true, and in force */
+WEFT_API void weft_region_leave(struct weft_region *region);
 
 /* ---- Tasks -------------------------------------------------------------------------------- */
 
@@ -157,10 +202,13 @@ struct weft_stats {
     uint64_t stacks;    /* stacks mapped, in use or pooled */
     uint64_t
         promises; /* blocks of promises in use; a settled promise that is its handle has none */
-    uint64_t switches;  /* fibers resumed and tasks run, passes under way not counted */
-    uint64_t timers;    /* timers running */
-    uint64_t overflows; /* times the kernel had more completions than the queue had room for */
-    uint64_t reserved[4];
+    uint64_t switches;     /* fibers resumed and tasks run, passes under way not counted */
+    uint64_t timers;       /* timers running */
+    uint64_t overflows;    /* times the kernel had more completions than the queue had room for */
+    uint64_t pool_threads; /* threads of the pool for calls that block, which is the process's */
+    uint64_t pool_running; /* calls under way there */
+    uint64_t pool_queued;  /* calls that wait for a thread */
+    uint64_t reserved[1];
 };
 
 /* Fills `stats`. Returns 0 or -EINVAL. Runtime's thread. Since 0.1. */

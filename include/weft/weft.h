@@ -4,7 +4,10 @@
 
 #include <weft/base.h>
 #include <weft/io.h>
+#include <weft/offload.h>
+#include <weft/process.h>
 #include <weft/promise.h>
+#include <weft/promise_blocking.h>
 #include <weft/promise_list.h>
 #include <weft/promise_result.h>
 #include <weft/promise_retry.h>
@@ -17,8 +20,11 @@
 #include <weft/ring.h>
 #include <weft/ring_stream.h>
 #include <weft/runtime.h>
+#include <weft/signals.h>
 #include <weft/sync.h>
+#include <weft/watch.h>
 #if WEFT_HAS_FIBERS
+#include <weft/buffered.h>
 #include <weft/fiber.h>
 #include <weft/scope.h>
 #endif

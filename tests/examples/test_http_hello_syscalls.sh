@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# needs: fibers. http_hello's system calls under load: far fewer than requests, and no I/O but the
-# ring's. With the other engine there is nothing to test.
+# needs: fibers, io_uring. http_hello's system calls under load: far fewer than requests, and no I/O
+# but the ring's. With the other engine there is nothing to test.
 set -euo pipefail
 source "$(dirname -- "$0")/lib.sh"
 

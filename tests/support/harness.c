@@ -1,6 +1,8 @@
 /* harness.c: see harness.h. */
 #include "harness.h"
 
+#include "ring_internal.h"
+
 #include <string.h>
 
 #if defined(__has_include)
@@ -19,6 +21,8 @@ const struct setup setups[] = {
     {"uring, cooperative", "uring", WEFT_RING_COOP, 0, 0},
     {"uring, 4 submissions", "uring", 0, 4, 0},
     {"uring, 8 completions", "uring", 0, 4, 8},
+    {"uring, without opcodes", "uring", SETUP_PLAIN, 0, 0},
+    {"epoll", "epoll", 0, 0, 0},
 };
 const size_t setups_count = sizeof setups / sizeof setups[0];
 
@@ -41,12 +45,18 @@ struct weft_options setup_options(const struct setup *setup)
     struct weft_options options = WEFT_OPTIONS_INIT;
 
     reported[0] = '\0';
+    memset(ring__refused_rows, setup->flags & SETUP_PLAIN ? 1 : 0, sizeof ring__refused_rows);
     options.engine = setup->engine;
-    options.ring_flags = setup->flags;
+    options.ring_flags = setup->flags & ~SETUP_PLAIN;
     options.sq_entries = setup->sq_entries;
     options.cq_entries = setup->cq_entries;
     options.report = keep_report;
     return options;
+}
+
+bool is_plain(const struct setup *setup)
+{
+    return setup->flags & SETUP_PLAIN || strcmp(setup->engine, "epoll") == 0;
 }
 
 int run_on(const struct setup *setup, weft_main_fn *main, void *arg)

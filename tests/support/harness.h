@@ -4,16 +4,29 @@
 
 #include <weft/runtime.h>
 
+#include <string.h>
+
 /* One way to set a runtime up. */
 struct setup {
     const char *name;
     const char *engine;
-    unsigned flags, sq_entries, cq_entries;
+    unsigned flags, sq_entries, cq_entries; /* flags: WEFT_RING_*, SETUP_PLAIN */
 };
 
-/* Every engine, and the odd rings: plain flags, a tiny submission queue, a tiny completion queue. */
+#define SETUP_PLAIN (1u << 31) /* the kernel is made to know no opcode for any operation */
+
+/* Whether plain system calls do all operations there. */
+bool is_plain(const struct setup *setup);
+
+/* Every engine, and the odd rings: plain flags, a tiny submission queue, a tiny completion queue, no
+ * opcodes. */
 extern const struct setup setups[];
 extern const size_t setups_count;
+
+/* The engines, each as it comes by default. */
+#define EACH_ENGINE(s)                                                   \
+    for (const struct setup *s = setups; s < setups + setups_count; s++) \
+        if (strcmp(s->name, s->engine) == 0)
 
 /* weft_run on that set-up, its reports kept for report_contains. */
 int run_on(const struct setup *setup, weft_main_fn *main, void *arg);

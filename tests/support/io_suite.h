@@ -6,6 +6,8 @@
 #ifndef WEFT_TEST_IO_SUITE_H
 #define WEFT_TEST_IO_SUITE_H
 
+#include "io_suite_files.h"
+#include "io_suite_messages.h"
 #include "io_support.h"
 
 #include <weft/io.h>
@@ -55,9 +57,11 @@ static void suite_file(void)
     cr_assert_eq(DO(statx, AT_FDCWD, path, 0, STATX_SIZE, &about), -ENOENT);
 }
 
-/* send, recv, shutdown on a pair; what the peer's end looks like */
+/* send, sendmsg, recv, shutdown on a pair; what the peer's end looks like */
 static void suite_pair(void)
 {
+    struct iovec out[] = {{"ab", 2}, {"cde", 3}};
+    const struct msghdr message = {.msg_iov = out, .msg_iovlen = 2};
     char buf[16];
     int pair[2];
 
@@ -66,6 +70,9 @@ static void suite_pair(void)
     cr_assert_eq(DO(recv, pair[1], buf, sizeof buf, MSG_PEEK), 5);
     cr_assert_eq(DO(recv, pair[1], buf, sizeof buf, 0), 5);
     cr_assert_arr_eq(buf, "hello", 5);
+    cr_assert_eq(DO(sendmsg, pair[0], &message, 0), 5);
+    cr_assert_eq(DO(recv, pair[1], buf, sizeof buf, 0), 5);
+    cr_assert_arr_eq(buf, "abcde", 5);
     cr_assert_eq(DO(write, pair[1], "x", 1, -1), 1, "-1 is for what has no position, too");
     cr_assert_eq(DO(read, pair[0], buf, sizeof buf, -1), 1);
     cr_assert_eq(DO(recv, pair[0], buf, sizeof buf, MSG_DONTWAIT), -EAGAIN);
@@ -75,6 +82,7 @@ static void suite_pair(void)
     cr_assert_eq(DO_CLOSE(pair[1]), 0);
     cr_assert(DO_POLL(pair[0], POLLIN) & POLLHUP);
     cr_assert_eq(DO(send, pair[0], "x", 1, 0), -EPIPE, "and no SIGPIPE");
+    cr_assert_eq(DO(sendmsg, pair[0], &message, 0), -EPIPE);
     cr_assert_eq(DO_CLOSE(pair[0]), 0);
 }
 
@@ -172,6 +180,7 @@ static void suite_arguments(void)
     cr_assert_eq(DO(readv, pair[0], NULL, -1, -1), -EFAULT);
     cr_assert_eq(DO(recv, pair[0], NULL, 1, 0), -EFAULT);
     cr_assert_eq(DO(send, pair[0], NULL, 1, 0), -EFAULT);
+    cr_assert_eq(DO(sendmsg, pair[0], NULL, 0), -EFAULT);
     cr_assert_eq(DO(connect, pair[0], NULL, 0), -EFAULT);
     cr_assert_eq(DO(accept, pair[0], (struct sockaddr *)&about, NULL, 0), -EFAULT);
     cr_assert_eq(DO(openat, AT_FDCWD, NULL, O_RDONLY, 0), -EFAULT);
@@ -185,7 +194,16 @@ static void suite_arguments(void)
 }
 
 static void (*const suite[])(void) = {
-    suite_nop, suite_file, suite_pair, suite_tcp, suite_nonblocking, suite_reset, suite_arguments,
+    suite_nop,         suite_file,
+    suite_pair,        suite_tcp,
+    suite_nonblocking, suite_reset,
+    suite_arguments,   suite_messages,
+    suite_datagrams,   suite_zero_copy,
+    suite_makers,      suite_pipes,
+    suite_epoll_ctl,   suite_message_arguments,
+    suite_space,       suite_names,
+    suite_beneath,     suite_attributes,
+    suite_futex,       suite_waitid,
 };
 
 static void run_suite(void)

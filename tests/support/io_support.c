@@ -21,6 +21,22 @@ void close_pair(int pair[2])
     close(pair[1]);
 }
 
+void make_pipe(int ends[2])
+{
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+}
+
+void fill_up(int fd)
+{
+    static const char block[4096];
+    int flags = fcntl(fd, F_GETFL);
+
+    fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    while (write(fd, block, sizeof block) > 0)
+        ;
+    fcntl(fd, F_SETFL, flags);
+}
+
 socklen_t loopback(struct sockaddr_storage *address, bool v6, int port)
 {
     memset(address, 0, sizeof *address);
@@ -68,8 +84,8 @@ static void *send_text(void *unused)
 {
     (void)unused;
     sched_yield();
-    if (send(sender.fd, sender.text, strlen(sender.text), MSG_NOSIGNAL) < 0)
-        perror("send");
+    if (write(sender.fd, sender.text, strlen(sender.text)) < 0)
+        perror("write");
     return NULL;
 }
 
@@ -102,6 +118,17 @@ int open_descriptors(void)
         count++;
     closedir(directory);
     return count;
+}
+
+void run_on_each_io_setup(weft_main_fn *main)
+{
+    EACH_IO_SETUP(setup)
+    {
+        int before = open_descriptors(), rc = run_on(setup, main, NULL);
+
+        cr_assert_eq(rc, 0, "%s: %d: %s", setup->name, rc, report_text());
+        cr_assert_eq(open_descriptors(), before, "%s: descriptors are left", setup->name);
+    }
 }
 
 /* ---- by hand ---- */

@@ -26,11 +26,16 @@
 void make_pair(int pair[2]); /* a socketpair */
 void make_tcp(int tcp[2]);   /* a TCP connection through the loopback; [1] was accepted */
 void close_pair(int pair[2]);
+void make_pipe(int ends[2]);
+void fill_up(int fd); /* until it would have to wait; of a pipe or a socket */
 socklen_t loopback(struct sockaddr_storage *address, bool v6, int port);
 
-/* A thread that sends `text` as soon as it is scheduled; one at a time. */
+/* A thread that writes `text` as soon as it is scheduled; one at a time. */
 void send_soon(int fd, const char *text);
 void join_sender(void);
+
+/* Runs main on each of these set-ups: it returns 0, and leaves no descriptor open. */
+void run_on_each_io_setup(weft_main_fn *main);
 
 int open_descriptors(void); /* of this process, when no thread looks a name up any more */
 

@@ -51,14 +51,15 @@ static void run_one(struct test_run *run, const struct setup *setup)
 
 void run_promises(struct promise *(*body)(void))
 {
-    for (size_t i = 0; i < 2; i++) {
+    EACH_ENGINE(setup)
+    {
         struct test_run empty = {NULL, 0, 0}, run = {body, 0, 0};
 
-        run_one(&empty, &setups[i]);
+        run_one(&empty, setup);
         trace[0] = '\0';
         destroyed = 0;
-        run_one(&run, &setups[i]);
-        cr_assert_eq(run.left, empty.left, "%s: %zu promises left", setups[i].name,
+        run_one(&run, setup);
+        cr_assert_eq(run.left, empty.left, "%s: %zu promises left", setup->name,
                      run.left - empty.left);
     }
 }

@@ -7,7 +7,7 @@
 
 #include <weft/promise.h>
 
-/* Runs body() on the base stack of a runtime of each engine: "null" and "uring". It may return a
+/* Runs body() on the base stack of a runtime of each engine. It may return a
  * promise, which is waited for; NULL: it is through. Afterwards no promise may be alive. The
  * trace is empty when it begins. */
 void run_promises(struct promise *(*body)(void));

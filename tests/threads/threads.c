@@ -1,8 +1,9 @@
 /* threads.c: everything of a runtime that other threads touch, for ThreadSanitizer: posts, dropped
- * inboxes, a wait for both, a lookup in the pool, fibers switching all the while. Plain, since
- * Criterion doesn't run under that sanitizer. */
+ * inboxes, a wait for both, a lookup and calls in the pool, given up or left behind, fibers switching
+ * all the while. Plain, since Criterion doesn't run under that sanitizer. */
 #include <weft/weft.h>
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,32 @@ static int64_t yields(void *arg)
     return (int64_t)(intptr_t)arg;
 }
 
+static int add(void *arg)
+{
+    return ++*(int *)arg;
+}
+
+/* Calls that end, that are given up before or after they begin, and that outlive the runtime. */
+static int64_t calls(void *arg)
+{
+    int here = 0;
+
+    (void)arg;
+    for (int i = 0; i < 200; i++) {
+        struct promise *p = promise_blocking(add, calloc(1, sizeof here), free);
+        int *there = calloc(1, sizeof here);
+
+        if (fiber_blocking(add, &here, WEFT_FOREVER) != i + 1)
+            return -EIO;
+        if (i % 2)
+            promise_cancel(p);
+        promise_unref(p);
+        if (fiber_blocking_owned(add, there, free, weft_after(WEFT_US(20))) >= 0)
+            free(there);
+    }
+    return here;
+}
+
 static int run(void *arg)
 {
     pthread_t threads[THREADS];
@@ -75,10 +102,14 @@ static int run(void *arg)
         return 3;
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
+    if (fiber_await(fiber_spawn(calls, NULL), &value, WEFT_FOREVER) != 0 || value.num != 200)
+        return 4;
     /* whether or not somebody listens there, the name is looked up on a pool thread */
     fd = fiber_connect_host("localhost", "1", weft_after(WEFT_SEC(5)));
     if (fd >= 0)
         fiber_close(fd);
+    for (int i = 0; i < 50; i++)
+        promise_unref(promise_blocking(add, calloc(1, sizeof fd), free)); /* left behind */
     return 0;
 }
 
