@@ -187,6 +187,8 @@ static void child_body(void)
 
 Test(io_waits, children)
 {
+    if (on_valgrind())
+        cr_skip_test("valgrind knows no pidfd");
     ON_EACH_SETUP(child_body);
 }
 

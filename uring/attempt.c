@@ -618,7 +618,7 @@ static int await_child(struct ring_op *op)
     if (op->len == P_PID && op->addr == 0) {
         fd = result(syscall(SYS_pidfd_open, op->fd, 0));
         if (fd < 0)
-            return fd;
+            return fd == -ENOSYS ? -ENOTSUP : fd;
         op->addr = (uint64_t)fd + 1;
     }
     return 0;
@@ -748,7 +748,6 @@ static void start_jobs(struct ring__engine *engine)
         while (j->op != NULL)
             j++;
         offload->busy++;
-        offload->began = true;
         j->op = offload->queue;
         ring__remove(&offload->queue_tail, j->op);
         j->job = (struct weft_job){.run = run_job, .done = job_done, .drop = job_dropped};

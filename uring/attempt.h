@@ -66,7 +66,6 @@ struct ring__offload {
     struct ring__job jobs[RING__JOBS];
     struct ring_op *queue, **queue_tail;
     unsigned busy; /* jobs in use */
-    bool began;    /* a job, in this turn: the inbox doesn't know yet that somebody may post */
     sem_t dropped; /* posted for each job that ends after the runtime's inbox has closed */
 };
 
@@ -76,9 +75,7 @@ void ring__offload_init(struct ring__engine *engine);
 void ring__offload_finish(struct ring__engine *engine);
 
 /* Hands an operation in flight to the pool. Its result is reported on the base stack; never from
- * here. Until then its memory, and what it points to, are a pool thread's. A turn in which this is
- * called must not sleep any more (`began`, which it clears when it begins): whether a post would wake
- * the engine has been settled before. */
+ * here. Until then its memory, and what it points to, are a pool thread's. */
 void ring__offload(struct ring__engine *engine, struct ring_op *op);
 
 /* Takes an operation back that the pool has not begun. True: it is the engine's again, undone. False:

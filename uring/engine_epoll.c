@@ -585,24 +585,29 @@ static void begin(struct epoll *e, struct queue *from)
         settle(e, op, res);
 }
 
-/* Those that are held now, but not what is added meanwhile. */
-static void begin_those(struct epoll *e, struct queue *held)
+static struct ring_op *last_of(const struct queue *queue)
 {
-    struct ring_op *op = NULL, *last;
+    return queue->head == NULL ? NULL : weft__container(queue->tail, struct ring_op, next);
+}
 
-    if (held->head == NULL)
-        return;
-    last = weft__container(held->tail, struct ring_op, next);
+static void begin_until(struct epoll *e, struct queue *held, const struct ring_op *last)
+{
+    const struct ring_op *op = NULL;
+
     while (op != last) {
         op = held->head;
         begin(e, held);
     }
 }
 
+/* Those that are held now, but not what is added meanwhile: a receive that follows a send would only
+ * find that its answer hasn't come. */
 static void begin_all(struct epoll *e)
 {
-    begin_those(e, &e->held);
-    begin_those(e, &e->receiving);
+    const struct ring_op *last = last_of(&e->held), *last_receiving = last_of(&e->receiving);
+
+    begin_until(e, &e->held, last);
+    begin_until(e, &e->receiving, last_receiving);
 }
 
 static bool has_held(const struct epoll *e)
@@ -885,7 +890,7 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
 
     if (weft__unlikely(!*e->io.alive))
         return ring__refuse_fork(&e->io);
-    e->woken = e->io.offload.began = false;
+    e->woken = false;
     begin_all(e);
     if (e->stalled != NULL && weft_now() >= e->stalled_until)
         retry_stalled(e);
@@ -899,7 +904,7 @@ static int engine_turn(struct weft__engine *engine, weft_time until)
     if (wait && rc == 0 && !e->woken && e->io.completed == before) {
         verify(e, &e->old);
         verify(e, &e->young);
-        if (e->io.completed == before && !has_held(e) && !e->io.offload.began)
+        if (e->io.completed == before && !has_held(e))
             rc = look(e, e->stalled != NULL && e->stalled_until < until ? e->stalled_until : until);
     }
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ETIME ? 0 : rc;

@@ -777,12 +777,8 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         return ring__refuse_fork(&u->io);
     if (has_completions(u))
         reported = reap(u);
-    if (weft__unlikely(u->plain != NULL)) {
-        u->io.offload.began = false;
+    if (weft__unlikely(u->plain != NULL))
         reported += attempt_plain(u);
-        if (u->io.offload.began)
-            until = WEFT_NOWAIT;
-    }
     for (;;) {
         unsigned head = u->sq_head;
         bool crowded;

@@ -8,6 +8,7 @@
 
 #include "ring_internal.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -23,11 +24,29 @@
 #define VALGRIND_MAKE_MEM_DEFINED(addr, len) ((void)(addr), (void)(len))
 #endif
 
+/* Of a datagram that was cut, `left` may be longer than the pieces (MSG_TRUNC). */
+static inline void ring__tell_pieces(const struct iovec *iov, size_t count, size_t left)
+{
+    for (; count > 0 && left > 0; count--, iov++) {
+        size_t some = left < iov->iov_len ? left : iov->iov_len;
+
+        VALGRIND_MAKE_MEM_DEFINED(iov->iov_base, some);
+        left -= some;
+    }
+}
+
+static inline void ring__tell_message(struct msghdr *message, size_t left)
+{
+    VALGRIND_MAKE_MEM_DEFINED(message, sizeof *message);
+    VALGRIND_MAKE_MEM_DEFINED(message->msg_name, message->msg_namelen);
+    VALGRIND_MAKE_MEM_DEFINED(message->msg_control, message->msg_controllen);
+    ring__tell_pieces(message->msg_iov, message->msg_iovlen, left);
+}
+
 /* The memory that an operation with that result has written. */
 static inline void ring__tell_valgrind(const struct ring_op *op, int res)
 {
-    char *at = (char *)(uintptr_t)op->addr;
-    const struct iovec *iov = (const struct iovec *)(uintptr_t)op->addr;
+    char *at = (char *)(uintptr_t)op->addr, *off = (char *)(uintptr_t)op->off;
     size_t left = res > 0 ? (size_t)res : 0;
 
     if (res < 0)
@@ -38,23 +57,29 @@ static inline void ring__tell_valgrind(const struct ring_op *op, int res)
         VALGRIND_MAKE_MEM_DEFINED(at, left);
         break;
     case RING__ROW_readv:
-        for (; left > 0; iov++) {
-            size_t some = left < iov->iov_len ? left : iov->iov_len;
-
-            VALGRIND_MAKE_MEM_DEFINED(iov->iov_base, some);
-            left -= some;
-        }
+        ring__tell_pieces((const struct iovec *)(void *)at, op->len, left);
+        break;
+    case RING__ROW_recvmsg:
+        ring__tell_message((struct msghdr *)(void *)at, left);
+        break;
+    case RING__ROW_fgetxattr:
+    case RING__ROW_getxattr:
+        VALGRIND_MAKE_MEM_DEFINED(off, left < op->len ? left : op->len);
+        break;
+    case RING__ROW_waitid:
+        if (off != NULL)
+            VALGRIND_MAKE_MEM_DEFINED(off, sizeof(siginfo_t));
         break;
     case RING__ROW_accept:
         if (at != NULL) {
-            socklen_t *len = (socklen_t *)(uintptr_t)op->off;
+            socklen_t *len = (socklen_t *)(void *)off;
 
             VALGRIND_MAKE_MEM_DEFINED(len, sizeof *len);
             VALGRIND_MAKE_MEM_DEFINED(at, *len);
         }
         break;
     case RING__ROW_statx:
-        VALGRIND_MAKE_MEM_DEFINED((char *)(uintptr_t)op->off, sizeof(struct statx));
+        VALGRIND_MAKE_MEM_DEFINED(off, sizeof(struct statx));
         break;
     default:
         break;

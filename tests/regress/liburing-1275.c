@@ -56,7 +56,7 @@ static int one_buffer_main(void *unused)
     ring_item_release(&item);
     for (int i = 0; i < 2; i++) { /* in turn */
         cr_assert_eq(fiber_stream_next(quiet, &other, WEFT_FOREVER), 4);
-        cr_assert_eq(memcmp(other.data, "quietest" + 4 * i, 4), 0);
+        cr_assert_eq(memcmp(other.data, &"quietest"[4 * i], 4), 0);
         ring_item_release(&other);
         cr_assert_eq(fiber_stream_next(busy, &item, WEFT_FOREVER), 4);
         cr_assert_eq(memcmp(item.data, i == 0 ? " bus" : "y bu", 4), 0);

@@ -162,7 +162,7 @@ static void suite_reset(void)
 static void suite_arguments(void)
 {
     struct statx about;
-    char buf[1];
+    char buf[1] = {0};
     int pair[2];
 
     make_pair(pair);

@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -131,6 +132,11 @@ static void suite_beneath(void)
     cr_assert_eq(symlinkat("/etc", dir, "away"), 0);
     cr_assert_eq(symlinkat("..", dir, "up"), 0);
     cr_assert_eq(symlinkat("sub", dir, "within"), 0);
+    fd = DO(openat2, dir, "sub", &read_only);
+    if (on_valgrind() && fd == -ENOSYS)
+        goto unknown; /* the system call, to valgrind */
+    cr_assert(fd >= 0, "%d", fd);
+    close(fd);
     for (size_t i = 0; i < sizeof ways_out / sizeof ways_out[0]; i++)
         cr_assert_eq(DO(open_beneath, dir, ways_out[i], O_RDONLY, 0), -EXDEV, "%s", ways_out[i]);
     fd = DO(open_beneath, dir, "within/../sub/new", O_RDWR | O_CREAT | O_EXCL, 0640);
@@ -159,6 +165,7 @@ static void suite_beneath(void)
     cr_assert_eq(DO(openat2, dir, "sub/new", NULL), -EFAULT);
     cr_assert_eq(DO(open_beneath, dir, NULL, O_RDONLY, 0), -EFAULT);
     cr_assert_eq(DO(open_beneath, -1, "sub/new", O_RDONLY, 0), -EBADF);
+unknown:
     unlinkat(dir, "sub/new", 0);
     unlinkat(dir, "sub", AT_REMOVEDIR);
     unlinkat(dir, "away", 0);
@@ -221,7 +228,7 @@ static void suite_futex(void)
 static void suite_waitid(void)
 {
     siginfo_t info;
-    int ends[2];
+    int ends[2], rc;
     pid_t child;
 
     make_pipe(ends);
@@ -230,19 +237,28 @@ static void suite_waitid(void)
         char byte;
 
         close(ends[1]);
-        _exit(read(ends[0], &byte, 1) == 1 ? 42 : 1);
+        if (read(ends[0], &byte, 1) == 1)
+            kill(getpid(), SIGKILL); /* without a report on leaks */
+        _exit(1);
     }
     memset(&info, 0xff, sizeof info);
     cr_assert_eq(DO(waitid, P_PID, child, &info, WEXITED | WNOHANG), 0, "not yet");
     cr_assert_eq(info.si_pid, 0);
     send_soon(ends[1], "x");
-    cr_assert_eq(DO(waitid, P_PID, child, &info, WEXITED | WNOWAIT), 0);
-    cr_assert(info.si_pid == child && info.si_code == CLD_EXITED && info.si_status == 42);
+    rc = DO(waitid, P_PID, child, &info, WEXITED | WNOWAIT);
+    if (on_valgrind() && rc == -ENOTSUP) { /* it knows no pidfd */
+        cr_assert_eq(waitpid(child, NULL, 0), child);
+        goto unknown;
+    }
+    cr_assert_eq(rc, 0);
+    cr_assert(info.si_pid == child && info.si_code == CLD_KILLED && info.si_status == SIGKILL,
+              "%d (%d): %d, %d", (int)info.si_pid, (int)child, info.si_code, info.si_status);
     cr_assert_eq(DO(waitid, P_PID, child, NULL, WEXITED), 0);
     cr_assert_eq(DO(waitid, P_PID, child, &info, WEXITED), -ECHILD, "once");
     cr_assert_eq(DO(waitid, P_PID, getpid(), &info, WEXITED), -ECHILD, "a stranger");
     cr_assert_eq(DO(waitid, 77, child, &info, WEXITED), -EINVAL);
     cr_assert_eq(DO(waitid, P_PID, child, &info, 0), -EINVAL);
+unknown:
     join_sender();
     close_pair(ends);
 }
