@@ -38,10 +38,11 @@ void weft_channel_finish(struct weft_channel *channel)
     if (channel == NULL)
         return;
     channel->closed = true;
-    for (; channel->count > 0; channel->count--) {
+    while (channel->count > 0) {
         void *item = channel->items[channel->first].ptr;
 
         channel->first = weft__channel_at(channel, 1);
+        channel->count--;
         if (channel->destroy != NULL)
             channel->destroy(item);
     }

@@ -422,6 +422,38 @@ SYNC_TEST(sync_channel, items_are_destroyed_by_whoever_has_them)
     weft_channel_destroy(NULL);
 }
 
+static struct weft_channel *drained;
+static int received;
+
+static void destroy_and_drain(void *ptr)
+{
+    union weft_value value;
+
+    destroy(ptr);
+    cr_assert_eq(weft_channel_try_send(drained, weft_num(0)), -EPIPE);
+    while (weft_channel_try_recv(drained, &value) == 0) {
+        received += *(int *)value.ptr;
+        free(value.ptr);
+    }
+}
+
+SYNC_TEST(sync_channel, an_items_destroy_may_use_the_channel)
+{
+    struct promise *sent;
+
+    drained = weft_channel_create(2, destroy_and_drain);
+    destroyed = received = 0;
+    cr_assert_eq(fiber_channel_send(drained, weft_ptr(item(1)), WEFT_NOWAIT), 0);
+    cr_assert_eq(fiber_channel_send(drained, weft_ptr(item(10)), WEFT_NOWAIT), 0);
+    sent = promise_channel_send(drained, weft_ptr(item(100)));
+    weft_channel_finish(drained);
+    cr_assert_eq(destroyed, 1);
+    cr_assert_eq(received, 110);
+    cr_assert_eq(outcome(sent), 0);
+    cr_assert_eq(weft_channel_count(drained), 0);
+    weft_channel_destroy(drained);
+}
+
 /* ---- misuse and the rest ---- */
 
 static int send_on_base(void)
