@@ -1,45 +1,75 @@
 /* needs: fibers */
-/* Every course of events of a certain length at one channel, compared with a simple model.
+/* Every course of events of a certain length at one or two channels, compared with a simple model.
  *
- * Three actors, which are fibers that send, receive or select between both, or promises that do. A
- * course is a list of steps: an idle actor begins something; one that waits is cancelled; somebody tries
- * to send or to receive; the channel is closed; all run that can. Only beginning runs the others at
- * once, so that a hand-over is met by a cancellation, or by closing, before its receiver runs. All
- * courses are enumerated, by what the model says can be done next, and each is run from the start.
+ * Three actors, which are fibers that send, receive or select, or promises that send or receive. A course
+ * is a list of steps: an idle actor begins something; one that waits is cancelled; somebody tries to
+ * send or to receive; a channel is closed; a promise that some select from is settled; all run that can.
+ * Only beginning runs the others at once, so that a hand-over is met by a cancellation, or by closing,
+ * before its receiver runs. All courses are enumerated, by what the model says can be done next, and
+ * each is run from the start.
  *
  * WEFT_STATES_DEPTH sets the length. */
 #include "test_sync.h"
 
 #include <stdlib.h>
 
-enum { ACTORS = 3, MAX_DEPTH = 12 };
+enum { ACTORS = 3, CHANNELS = 2, CASES = 2, MAX_DEPTH = 12 };
 
-enum kind { SEND, RECV, SELECT, PROMISE_SEND, PROMISE_RECV, KINDS };
+enum what { SEND = 1, RECV, SETTLED }; /* 0: no more cases */
 
-static bool sends(enum kind kind)
-{
-    return kind == SEND || kind == SELECT || kind == PROMISE_SEND;
-}
+/* What an actor can do: one thing, or the first of two that can happen. */
+struct kind {
+    const char *name;
+    bool by_promise;
+    struct {
+        enum what what;
+        int channel;
+    } cases[CASES];
+};
 
-static bool receives(enum kind kind)
-{
-    return kind == RECV || kind == SELECT || kind == PROMISE_RECV;
-}
+static const struct kind one_channel[] = {
+    {"send", false, {{SEND, 0}}},
+    {"receive", false, {{RECV, 0}}},
+    {"select (send, receive)", false, {{SEND, 0}, {RECV, 0}}},
+    {"promise to send", true, {{SEND, 0}}},
+    {"promise to receive", true, {{RECV, 0}}},
+};
+
+static const struct kind two_channels[] = {
+    {"send on A", false, {{SEND, 0}}},
+    {"receive from A", false, {{RECV, 0}}},
+    {"promise to send on B", true, {{SEND, 1}}},
+    {"promise to receive from B", true, {{RECV, 1}}},
+    {"select (receive from A, receive from B)", false, {{RECV, 0}, {RECV, 1}}},
+    {"select (send on A, send on B)", false, {{SEND, 0}, {SEND, 1}}},
+    {"select (receive from A, send on B)", false, {{RECV, 0}, {SEND, 1}}},
+    {"select (send on A, promise)", false, {{SEND, 0}, {SETTLED, 0}}},
+    {"select (promise, receive from B)", false, {{SETTLED, 0}, {RECV, 1}}},
+};
+
+static const struct kind *kinds;
+static int kinds_count, channels_count;
 
 /* ---- the model: lists, and loops over them ---- */
 
-#define NOTHING INT64_C(-1000) /* an outcome that isn't there yet */
+#define NOTHING  INT64_C(-1000) /* an outcome that isn't there yet */
+#define PROMISED INT64_C(1000)  /* the outcome of the promise */
 
-struct model {
+struct model_channel {
     int capacity, count;
     bool closed;
     int64_t buffer[2];
+};
+
+struct model {
+    struct model_channel channel[CHANNELS];
+    bool settled;
     int waiting; /* actors that wait, in their order */
     int queue[ACTORS];
     bool busy[ACTORS]; /* between beginning and being looked at */
-    enum kind kind[ACTORS];
+    const struct kind *kind[ACTORS];
     int64_t item[ACTORS];
-    int64_t outcome[ACTORS]; /* an item received, 0 sent, a negative errno */
+    int64_t outcome[ACTORS]; /* an item received, 0 sent, PROMISED, a negative errno */
     int64_t next_item, tried;
 };
 
@@ -49,61 +79,78 @@ static void model_leave(struct model *m, int place)
         m->queue[place] = m->queue[place + 1];
 }
 
-/* The first who waits and would send (or receive): it does, and is gone. -1: nobody. */
-static int model_first(struct model *m, bool (*does)(enum kind), int64_t value)
+/* The first who waits and would do that: it does, and is gone. -1: nobody. */
+static int model_first(struct model *m, enum what what, int channel, int64_t value)
 {
     for (int i = 0; i < m->waiting; i++) {
         int actor = m->queue[i];
 
-        if (does(m->kind[actor])) {
-            model_leave(m, i);
-            m->outcome[actor] = value;
-            return actor;
-        }
+        for (int c = 0; c < CASES; c++)
+            if (m->kind[actor]->cases[c].what == what &&
+                m->kind[actor]->cases[c].channel == channel) {
+                model_leave(m, i);
+                m->outcome[actor] = value;
+                return actor;
+            }
     }
     return -1;
 }
 
-static int64_t model_send(struct model *m, int64_t item)
+static int64_t model_send(struct model *m, int channel, int64_t item)
 {
-    if (m->closed)
+    struct model_channel *mc = &m->channel[channel];
+
+    if (mc->closed)
         return -EPIPE;
-    if (model_first(m, receives, item) >= 0)
+    if (model_first(m, RECV, channel, item) >= 0)
         return 0;
-    if (m->count == m->capacity)
+    if (mc->count == mc->capacity)
         return NOTHING;
-    m->buffer[m->count++] = item;
+    mc->buffer[mc->count++] = item;
     return 0;
 }
 
-static int64_t model_recv(struct model *m)
+static int64_t model_recv(struct model *m, int channel)
 {
-    int64_t item = m->buffer[0];
+    struct model_channel *mc = &m->channel[channel];
+    int64_t item = mc->buffer[0];
     int sender;
 
-    if (m->count == 0) {
-        sender = m->closed ? -1 : model_first(m, sends, 0);
-        return sender >= 0 ? m->item[sender] : m->closed ? -ENODATA : NOTHING;
+    if (mc->count == 0) {
+        sender = mc->closed ? -1 : model_first(m, SEND, channel, 0);
+        return sender >= 0 ? m->item[sender] : mc->closed ? -ENODATA : NOTHING;
     }
-    m->buffer[0] = m->buffer[1];
-    m->count--;
-    sender = model_first(m, sends, 0);
+    mc->buffer[0] = mc->buffer[1];
+    mc->count--;
+    sender = model_first(m, SEND, channel, 0);
     if (sender >= 0)
-        m->buffer[m->count++] = m->item[sender];
+        mc->buffer[mc->count++] = m->item[sender];
     return item;
 }
 
-static void model_begin(struct model *m, int actor, enum kind kind)
+static int64_t model_try(struct model *m, enum what what, int channel, int64_t item)
+{
+    switch (what) {
+    case SEND:
+        return model_send(m, channel, item);
+    case RECV:
+        return model_recv(m, channel);
+    case SETTLED:
+        return m->settled ? PROMISED : NOTHING;
+    default:
+        return NOTHING;
+    }
+}
+
+static void model_begin(struct model *m, int actor, const struct kind *kind)
 {
     int64_t outcome = NOTHING;
 
     m->busy[actor] = true;
     m->kind[actor] = kind;
     m->item[actor] = m->next_item++;
-    if (sends(kind))
-        outcome = model_send(m, m->item[actor]);
-    if (outcome == NOTHING && receives(kind))
-        outcome = model_recv(m);
+    for (int c = 0; c < CASES && outcome == NOTHING; c++)
+        outcome = model_try(m, kind->cases[c].what, kind->cases[c].channel, m->item[actor]);
     m->outcome[actor] = outcome;
     if (outcome == NOTHING)
         m->queue[m->waiting++] = actor;
@@ -119,49 +166,68 @@ static void model_cancel(struct model *m, int actor)
         }
 }
 
-static void model_close(struct model *m)
+static void model_close(struct model *m, int channel)
 {
-    m->closed = true;
-    while (model_first(m, sends, -EPIPE) >= 0)
+    m->channel[channel].closed = true;
+    while (model_first(m, SEND, channel, -EPIPE) >= 0)
         ;
-    while (model_first(m, receives, -ENODATA) >= 0)
+    while (model_first(m, RECV, channel, -ENODATA) >= 0)
+        ;
+}
+
+static void model_settle(struct model *m)
+{
+    m->settled = true;
+    while (model_first(m, SETTLED, 0, PROMISED) >= 0)
         ;
 }
 
 /* ---- the real thing ---- */
 
-static struct weft_channel channel;
-static union weft_value room[2];
+static struct weft_channel channels[CHANNELS];
+static union weft_value room[CHANNELS][2];
+static struct promise *the_promise;
 
 static struct actor {
     struct weft_event go;
     struct fiber_scope scope;
-    enum kind kind;
+    const struct kind *kind;
     int64_t item, outcome;
     struct promise *promise;
     bool ends;
 } actors[ACTORS];
 
-static int64_t act(struct actor *a)
+static int64_t act_alone(const struct actor *a)
 {
+    struct weft_channel *channel = &channels[a->kind->cases[0].channel];
     union weft_value value = weft_num(0);
-    struct fiber_case cases[2];
-    int rc;
+    int rc = a->kind->cases[0].what == SEND
+                 ? fiber_channel_send(channel, weft_num(a->item), WEFT_FOREVER)
+                 : fiber_channel_recv(channel, &value, WEFT_FOREVER);
 
-    switch (a->kind) {
-    case SEND:
-        return fiber_channel_send(&channel, weft_num(a->item), WEFT_FOREVER);
-    case RECV:
-        rc = fiber_channel_recv(&channel, &value, WEFT_FOREVER);
-        return rc < 0 ? rc : value.num;
-    default:
-        fiber_case_send(&cases[0], &channel, weft_num(a->item));
-        fiber_case_recv(&cases[1], &channel);
-        rc = fiber_select_in_order(cases, 2, WEFT_FOREVER);
-        if (rc < 0)
-            return rc;
-        return rc == 0 || cases[1].result < 0 ? cases[rc].result : cases[1].value.num;
+    return rc < 0 ? rc : value.num;
+}
+
+static int64_t act_select(const struct actor *a)
+{
+    struct fiber_case cases[CASES];
+    int which;
+
+    for (int i = 0; i < CASES; i++) {
+        struct weft_channel *channel = &channels[a->kind->cases[i].channel];
+
+        if (a->kind->cases[i].what == SEND)
+            fiber_case_send(&cases[i], channel, weft_num(a->item));
+        else if (a->kind->cases[i].what == RECV)
+            fiber_case_recv(&cases[i], channel);
+        else
+            fiber_case_promise(&cases[i], the_promise);
     }
+    which = fiber_select_in_order(cases, CASES, WEFT_FOREVER);
+    if (which < 0)
+        return which;
+    return cases[which].result < 0 || a->kind->cases[which].what == SEND ? cases[which].result
+                                                                         : cases[which].value.num;
 }
 
 static int64_t play(void *arg)
@@ -174,23 +240,25 @@ static int64_t play(void *arg)
         if (a->ends)
             return 0;
         cr_assert_eq(fiber_scope_open(&a->scope, WEFT_FOREVER), 0);
-        a->outcome = act(a);
+        a->outcome = a->kind->cases[1].what != 0 ? act_select(a) : act_alone(a);
         (void)fiber_scope_close(&a->scope, 0);
     }
 }
 
-static void real_begin(struct actor *a, enum kind kind, int64_t item)
+static void real_begin(struct actor *a, const struct kind *kind, int64_t item)
 {
+    struct weft_channel *channel = &channels[kind->cases[0].channel];
+
     a->kind = kind;
     a->item = item;
     a->outcome = NOTHING;
     a->promise = NULL;
-    if (kind == PROMISE_SEND)
-        a->promise = promise_channel_send(&channel, weft_num(item));
-    else if (kind == PROMISE_RECV)
-        a->promise = promise_channel_recv(&channel);
-    else
+    if (!kind->by_promise)
         weft_event_set(&a->go);
+    else if (kind->cases[0].what == SEND)
+        a->promise = promise_channel_send(channel, weft_num(item));
+    else
+        a->promise = promise_channel_recv(channel);
     fiber_yield();
     fiber_yield();
 }
@@ -222,11 +290,11 @@ static int64_t real_outcome(const struct actor *a)
 
 /* ---- courses ---- */
 
-enum { BEGIN, CANCEL, TRY_SEND, TRY_RECV, CLOSE, RUN };
+enum { BEGIN, CANCEL, TRY_SEND, TRY_RECV, CLOSE, SETTLE, RUN };
 
 struct step {
-    int what, actor;
-    enum kind kind;
+    int what, which; /* which actor, or which channel */
+    const struct kind *kind;
 };
 
 static struct step course[MAX_DEPTH];
@@ -235,15 +303,16 @@ static uint64_t courses;
 
 static const char *course_text(void)
 {
-    static const char *const kinds[] = {"send", "recv", "select", "promise send", "promise recv"};
-    static const char *const steps[] = {"", "cancel", "try send", "try recv", "close", "run"};
-    static char text[512];
+    static const char *const steps[] = {"",      "cancel", "try to send", "try to receive",
+                                        "close", "settle", "run"};
+    static char text[1024];
     size_t used = 0;
 
-    for (int i = 0; i < depth; i++)
+    text[0] = '\0';
+    for (int i = 0; i < depth && used < sizeof text; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %d; ",
-                                 course[i].what == BEGIN ? kinds[course[i].kind] : "",
-                                 steps[course[i].what], course[i].actor);
+                                 course[i].what == BEGIN ? course[i].kind->name : "",
+                                 steps[course[i].what], course[i].which);
     return text;
 }
 
@@ -253,17 +322,22 @@ static void compare(struct model *m)
     fiber_yield();
     fiber_yield();
     fiber_yield();
-    cr_assert_eq((int)weft_channel_count(&channel), m->count, "%s: %d items are in it, not %d",
-                 course_text(), (int)weft_channel_count(&channel), m->count);
-    cr_assert_eq(weft_channel_is_closed(&channel), m->closed);
+    for (int i = 0; i < channels_count; i++) {
+        cr_assert_eq((int)weft_channel_count(&channels[i]), m->channel[i].count,
+                     "%s: %d items are in channel %d, not %d", course_text(),
+                     (int)weft_channel_count(&channels[i]), i, m->channel[i].count);
+        cr_assert_eq(weft_channel_is_closed(&channels[i]), m->channel[i].closed);
+    }
     for (int i = 0; i < ACTORS; i++) {
         int64_t outcome;
 
         if (!m->busy[i])
             continue;
         outcome = real_outcome(&actors[i]);
-        cr_assert_eq(outcome, m->outcome[i], "capacity %d: %s: actor %d has %lld, should have %lld",
-                     m->capacity, course_text(), i, (long long)outcome, (long long)m->outcome[i]);
+        cr_assert_eq(outcome, m->outcome[i],
+                     "capacities %d, %d: %s: actor %d has %lld, should have %lld",
+                     m->channel[0].capacity, m->channel[1].capacity, course_text(), i,
+                     (long long)outcome, (long long)m->outcome[i]);
         if (outcome == NOTHING)
             continue;
         m->busy[i] = false;
@@ -279,20 +353,23 @@ static void real_step(struct model *m, const struct step *step)
 
     switch (step->what) {
     case BEGIN:
-        real_begin(&actors[step->actor], step->kind, m->item[step->actor]);
+        real_begin(&actors[step->which], step->kind, m->item[step->which]);
         break;
     case CANCEL:
-        real_cancel(&actors[step->actor]);
+        real_cancel(&actors[step->which]);
         break;
     case TRY_SEND:
-        rc = weft_channel_try_send(&channel, weft_num(m->next_item - 1));
+        rc = weft_channel_try_send(&channels[step->which], weft_num(m->next_item - 1));
         break;
     case TRY_RECV:
-        rc = weft_channel_try_recv(&channel, &value);
+        rc = weft_channel_try_recv(&channels[step->which], &value);
         rc = rc < 0 ? rc : value.num;
         break;
     case CLOSE:
-        weft_channel_close(&channel);
+        weft_channel_close(&channels[step->which]);
+        break;
+    case SETTLE:
+        promise_resolve(the_promise, weft_num(PROMISED));
         break;
     default:
         compare(m);
@@ -306,19 +383,22 @@ static void model_step(struct model *m, const struct step *step)
 {
     switch (step->what) {
     case BEGIN:
-        model_begin(m, step->actor, step->kind);
+        model_begin(m, step->which, step->kind);
         break;
     case CANCEL:
-        model_cancel(m, step->actor);
+        model_cancel(m, step->which);
         break;
     case TRY_SEND:
-        m->tried = model_send(m, m->next_item++);
+        m->tried = model_send(m, step->which, m->next_item++);
         break;
     case TRY_RECV:
-        m->tried = model_recv(m);
+        m->tried = model_recv(m, step->which);
         break;
     case CLOSE:
-        model_close(m);
+        model_close(m, step->which);
+        break;
+    case SETTLE:
+        model_settle(m);
         break;
     default: /* whoever is through can begin again */
         break;
@@ -333,17 +413,14 @@ static void model_look(struct model *m)
             m->busy[i] = false;
 }
 
-static struct model fresh_model(int capacity)
+static void run_course(const struct model *fresh)
 {
-    return (struct model){.capacity = capacity, .next_item = 1};
-}
-
-static void run_course(int capacity)
-{
-    struct model m = fresh_model(capacity);
+    struct model m = *fresh;
 
     courses++;
-    weft_channel_init(&channel, room, (size_t)capacity, NULL);
+    for (int i = 0; i < channels_count; i++)
+        weft_channel_init(&channels[i], room[i], (size_t)m.channel[i].capacity, NULL);
+    the_promise = promise_create();
     for (int i = 0; i < depth; i++) {
         model_step(&m, &course[i]);
         real_step(&m, &course[i]);
@@ -355,44 +432,57 @@ static void run_course(int capacity)
             real_cancel(&actors[i]);
         }
     compare(&m);
-    cr_assert(channel.senders == NULL && channel.receivers == NULL, "%s: somebody is left",
-              course_text());
+    for (int i = 0; i < channels_count; i++)
+        cr_assert(channels[i].senders == NULL && channels[i].receivers == NULL,
+                  "%s: somebody is left", course_text());
+    promise_unref(the_promise);
 }
 
-static void explore(struct model *m, int at);
+static void explore(const struct model *fresh, const struct model *m, int at);
 
-static void explore_step(const struct model *m, int at, int what, int actor, enum kind kind)
+static void explore_step(const struct model *fresh, const struct model *m, int at, struct step step)
 {
     struct model next = *m;
 
-    course[at] = (struct step){what, actor, kind};
-    model_step(&next, &course[at]);
-    if (what == RUN)
+    course[at] = step;
+    model_step(&next, &step);
+    if (step.what == RUN)
         model_look(&next);
-    explore(&next, at + 1);
+    explore(fresh, &next, at + 1);
 }
 
-static void explore(struct model *m, int at)
+static void explore(const struct model *fresh, const struct model *m, int at)
 {
     if (at == depth) {
-        run_course(m->capacity);
+        run_course(fresh);
         return;
     }
     for (int i = 0; i < ACTORS; i++)
         if (!m->busy[i]) { /* it doesn't matter which idle one */
-            for (int kind = 0; kind < KINDS; kind++)
-                explore_step(m, at, BEGIN, i, (enum kind)kind);
+            for (int kind = 0; kind < kinds_count; kind++)
+                explore_step(fresh, m, at, (struct step){BEGIN, i, &kinds[kind]});
             break;
         }
     for (int i = 0; i < ACTORS; i++)
         if (m->busy[i])
-            explore_step(m, at, CANCEL, i, SEND);
-    explore_step(m, at, TRY_SEND, 0, SEND);
-    explore_step(m, at, TRY_RECV, 0, SEND);
-    if (!m->closed)
-        explore_step(m, at, CLOSE, 0, SEND);
+            explore_step(fresh, m, at, (struct step){CANCEL, i, NULL});
+    for (int i = 0; i < channels_count; i++) {
+        explore_step(fresh, m, at, (struct step){TRY_SEND, i, NULL});
+        explore_step(fresh, m, at, (struct step){TRY_RECV, i, NULL});
+        if (!m->channel[i].closed)
+            explore_step(fresh, m, at, (struct step){CLOSE, i, NULL});
+    }
+    if (channels_count > 1 && !m->settled)
+        explore_step(fresh, m, at, (struct step){SETTLE, 0, NULL});
     if (at > 0 && course[at - 1].what != RUN)
-        explore_step(m, at, RUN, 0, SEND);
+        explore_step(fresh, m, at, (struct step){RUN, 0, NULL});
+}
+
+static void explore_capacities(int a, int b)
+{
+    struct model fresh = {.channel = {{.capacity = a}, {.capacity = b}}, .next_item = 1};
+
+    explore(&fresh, &fresh, 0);
 }
 
 static void explore_all(void)
@@ -405,10 +495,12 @@ static void explore_all(void)
         fibers[i] = fiber_spawn(play, &actors[i]);
     }
     settle();
-    for (int capacity = 0; capacity <= 2; capacity++) {
-        struct model m = fresh_model(capacity);
-
-        explore(&m, 0);
+    for (int a = 0; a <= 2; a++) {
+        if (channels_count == 1)
+            explore_capacities(a, 0);
+        else if (a < 2)
+            for (int b = 0; b < 2; b++)
+                explore_capacities(a, b);
     }
     for (int i = 0; i < ACTORS; i++) {
         actors[i].ends = true;
@@ -417,14 +509,32 @@ static void explore_all(void)
     }
 }
 
-Test(sync_states, each_course_goes_as_in_the_model)
+static void explore_with(int usual_depth)
 {
     const char *wanted = getenv("WEFT_STATES_DEPTH");
 
-    depth = wanted != NULL ? atoi(wanted) : slow_tools() ? 4 : 6;
+    depth = wanted != NULL ? atoi(wanted) : usual_depth;
     cr_assert(depth > 0 && depth <= MAX_DEPTH);
     courses = 0;
     cr_assert_eq(run_on(&setups[0], run_sync_body, (void *)(uintptr_t)(void (*)(void))explore_all),
                  0, "%s", report_text());
+    if (wanted != NULL)
+        fprintf(stderr, "%llu courses of %d steps\n", (unsigned long long)courses, depth);
     cr_assert(courses > 1000);
+}
+
+Test(sync_states, each_course_at_a_channel_goes_as_in_the_model)
+{
+    kinds = one_channel;
+    kinds_count = sizeof one_channel / sizeof one_channel[0];
+    channels_count = 1;
+    explore_with(slow_tools() ? 4 : 6);
+}
+
+Test(sync_states, each_course_at_two_channels_and_a_promise_goes_as_in_the_model)
+{
+    kinds = two_channels;
+    kinds_count = sizeof two_channels / sizeof two_channels[0];
+    channels_count = 2;
+    explore_with(slow_tools() ? 3 : 5);
 }
