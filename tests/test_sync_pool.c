@@ -326,6 +326,26 @@ SYNC_TEST(sync_pool, misuse)
     finish();
 }
 
+/* Without memory for a member's place no place is taken, and nobody who comes later waits for it. */
+SYNC_TEST(sync_pool, no_memory)
+{
+#ifndef ALLOCATIONS_HIDDEN
+    int rc;
+
+    begin(1);
+    weft_event_set(&go);
+    allocations_fail_after(0);
+    rc = fiber_pool_use(pool, &options, use_member, &a, WEFT_NOWAIT);
+    allocations_fail_after(SIZE_MAX);
+    cr_assert_eq(rc, -ENOMEM);
+    expect("");
+    cr_assert_eq(weft_pool_count(pool), 0);
+    cr_assert_eq(fiber_pool_use(pool, &options, use_member, &a, WEFT_NOWAIT), 1);
+    expect("+1 a1 ");
+    finish();
+#endif
+}
+
 /* ---- with promises ---- */
 
 static struct promise *promise_creates(void *ctx)
