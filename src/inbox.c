@@ -2,7 +2,8 @@
  *
  * No wake-up is lost: a poster pushes and then looks at `asleep`; the runtime sets `asleep` and then
  * looks at the stack. Both are sequentially consistent, so at least one sees the other. A post wakes
- * the engine at most once a sleep.
+ * the engine at most once a sleep. The same holds for who gives the last reference back.
+ * (tests/test_inbox_interleavings.c goes through all the orders in which this can happen.)
  *
  * The engine outlives every poster that can still call its wake: a poster counts itself in `users`
  * before it pushes, and closing waits for users to go.
@@ -40,8 +41,7 @@ struct weft_inbox *weft_inbox_ref(void)
 {
     if (weft__rt == NULL)
         return NULL;
-    atomic_fetch_add(&weft__rt->inbox->refs, 1);
-    atomic_fetch_add(&weft__rt->inbox->holders, 1);
+    weft__inbox_hold(weft__rt->inbox);
     return weft__rt->inbox;
 }
 
@@ -57,6 +57,12 @@ void weft__inbox_release(struct weft_inbox *inbox)
         free(inbox);
 }
 
+void weft__inbox_hold(struct weft_inbox *inbox)
+{
+    atomic_fetch_add(&inbox->refs, 1);
+    atomic_fetch_add(&inbox->holders, 1);
+}
+
 void weft_inbox_unref(struct weft_inbox *inbox)
 {
     if (inbox == NULL)
@@ -69,23 +75,34 @@ void weft_inbox_unref(struct weft_inbox *inbox)
     weft__inbox_release(inbox);
 }
 
-int weft_post(struct weft_inbox *inbox, struct weft_task *task)
+int weft__inbox_push(struct weft_inbox *inbox, struct weft_task *task)
 {
     struct weft_task *head;
-    int rc = 0;
 
     atomic_fetch_add(&inbox->users, 1);
     head = atomic_load(&inbox->head);
     do {
         if (head == CLOSED) {
-            rc = -ESHUTDOWN;
-            break;
+            atomic_fetch_sub(&inbox->users, 1);
+            return -ESHUTDOWN;
         }
         task->next = head;
     } while (!atomic_compare_exchange_weak(&inbox->head, &head, task));
-    if (rc == 0)
-        wake(inbox);
+    return 0;
+}
+
+void weft__inbox_nudge(struct weft_inbox *inbox)
+{
+    wake(inbox);
     atomic_fetch_sub(&inbox->users, 1);
+}
+
+int weft_post(struct weft_inbox *inbox, struct weft_task *task)
+{
+    int rc = weft__inbox_push(inbox, task);
+
+    if (rc == 0)
+        weft__inbox_nudge(inbox);
     return rc;
 }
 
@@ -94,10 +111,11 @@ bool weft__inbox_held(const struct weft_inbox *inbox)
     return atomic_load(&inbox->holders) > 0;
 }
 
-bool weft__inbox_sleep(struct weft_inbox *inbox)
+bool weft__inbox_sleep(struct weft_inbox *inbox, bool lonely)
 {
     atomic_store(&inbox->asleep, true);
-    if (atomic_load(&inbox->head) == NULL)
+    /* a last reference given back before this, too, has woken nobody */
+    if (atomic_load(&inbox->head) == NULL && (!lonely || weft__inbox_held(inbox)))
         return true;
     atomic_store(&inbox->asleep, false);
     return false;

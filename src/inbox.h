@@ -32,8 +32,9 @@ static inline bool weft__inbox_pending(const struct weft_inbox *inbox)
 bool weft__inbox_held(const struct weft_inbox *inbox);
 
 /* Says that the runtime is about to sleep, so that a post must wake the engine. False: something
- * has been posted already, don't sleep. */
-bool weft__inbox_sleep(struct weft_inbox *inbox);
+ * has been posted already, don't sleep; or it is `lonely` (nothing but a post can wake it), and
+ * nobody can post any more. */
+bool weft__inbox_sleep(struct weft_inbox *inbox, bool lonely);
 void weft__inbox_awake(struct weft_inbox *inbox);
 
 /* Runs what had been posted when it was called. True if there was anything. */
@@ -45,6 +46,15 @@ bool weft__inbox_close(struct weft_inbox *inbox);
 
 /* Writes the counters down for other threads. Runtime's thread. */
 void weft__inbox_tell(struct weft_inbox *inbox);
+
+/* weft_post in two steps, for those who hand over under a lock and wake when they have left it. After
+ * a push that returned 0 there must be one nudge; in between the engine stays. */
+int weft__inbox_push(struct weft_inbox *inbox, struct weft_task *task);
+void weft__inbox_nudge(struct weft_inbox *inbox);
+
+/* One more reference as weft_inbox_ref gives them, given back by weft_inbox_unref. Any thread that
+ * has one, or the runtime's. */
+void weft__inbox_hold(struct weft_inbox *inbox);
 
 /* The runtime's own reference. */
 void weft__inbox_release(struct weft_inbox *inbox);

@@ -186,11 +186,12 @@ static int poll_engine(struct weft_runtime *rt, weft_time limit)
             rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
     } else {
         weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
+        bool lonely = rt->timers == NULL && rt->engine->in_flight == 0 && !rt->stopping;
 
         idle(rt);
         if (weft__inbox_held(rt->inbox))
             weft__inbox_tell(rt->inbox);
-        if (weft__inbox_sleep(rt->inbox)) {
+        if (weft__inbox_sleep(rt->inbox, lonely)) {
             rc = rt->engine->class->turn(rt->engine, until);
             weft__inbox_awake(rt->inbox);
         } else {
@@ -325,7 +326,7 @@ static int drain(struct weft_runtime *rt)
         if (rt->engine->in_flight > 0) {
             rt->engine->class->cancel_all(rt->engine);
             while (rt->engine->in_flight > 0 && rc >= 0) {
-                if (weft__inbox_sleep(rt->inbox))
+                if (weft__inbox_sleep(rt->inbox, false))
                     rc = rt->engine->class->turn(rt->engine, WEFT_FOREVER);
                 weft__inbox_awake(rt->inbox);
                 weft__inbox_run(rt->inbox);

@@ -161,7 +161,7 @@ void turn(void)
     weft_time until = rt->timers != NULL ? rt->timers->at : WEFT_FOREVER;
     int rc;
 
-    if (!weft__inbox_sleep(rt->inbox))
+    if (!weft__inbox_sleep(rt->inbox, false))
         until = WEFT_NOWAIT;
     rc = rt->engine->class->turn(rt->engine, until);
     cr_assert_eq(rc, 0, "turn: %d", rc);
