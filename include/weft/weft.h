@@ -3,6 +3,7 @@
 #define WEFT_WEFT_H
 
 #include <weft/base.h>
+#include <weft/cluster.h>
 #include <weft/io.h>
 #include <weft/offload.h>
 #include <weft/process.h>
