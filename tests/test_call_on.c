@@ -4,6 +4,7 @@
 #include "allocations.h"
 #include "cluster_support.h"
 #include "fiber_internal.h"
+#include "ring_internal.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
@@ -11,6 +12,7 @@
 #include <weft/fiber.h>
 #include <weft/promise.h>
 #include <weft/scope.h>
+#include <weft/shared_channel.h>
 
 /* Runs main as runtime 0 of `count`, whose others serve. */
 static int run_cluster(const struct setup *setup, unsigned count, weft_cluster_main_fn *main)
@@ -408,6 +410,71 @@ Test(call_on, a_deadlock_across_a_cluster)
     {
         cr_assert_eq(run_cluster(setup, 2, wait_for_a_waiter), -EDEADLK, "%s", setup->name);
         cr_assert(report_contains("waits for a call on another runtime"));
+    }
+}
+
+/* ---- an engine that fails ---- */
+
+static struct weft_shared_channel *channel;
+static atomic_int in_place;
+
+static int64_t receive_item(void *unused)
+{
+    union weft_value value;
+
+    (void)unused;
+    atomic_fetch_add(&in_place, 1);
+    return fiber_shared_channel_recv(channel, &value, WEFT_FOREVER);
+}
+
+static int64_t be_called(void *ended)
+{
+    atomic_fetch_add(&in_place, 1);
+    return wait_for_ever(ended);
+}
+
+static int64_t call_other(void *inbox)
+{
+    int ended = 0;
+
+    return fiber_call_on(inbox, be_called, &ended, WEFT_FOREVER);
+}
+
+/* Runtime 0 has fibers that wait for others and fibers of others, and then its engine fails. */
+static int fail_in_the_midst(struct weft_cluster *cluster, unsigned index, void *unused)
+{
+    int ended = 0;
+    int64_t rc;
+
+    (void)unused;
+    if (index == 1) {
+        rc = fiber_call_on(weft_cluster_inbox(cluster, 0), be_called, &ended, WEFT_FOREVER);
+        cr_assert(rc == -ESHUTDOWN, "%d", (int)rc);
+        return 0;
+    }
+    fiber_detach(receive_item, NULL);
+    fiber_detach(call_other, weft_cluster_inbox(cluster, 1));
+    promise_unref(promise_shared_channel_recv(channel));
+    while (in_place < 3)
+        fiber_yield();
+    ring__faults(weft__rt)->enter_error = -ENXIO;
+    ring__faults(weft__rt)->enter = 1000;
+    return fiber_sleep(1);
+}
+
+Test(call_on, an_engine_fails)
+{
+    EACH_IO_SETUP(setup)
+    {
+        struct weft_cluster_options options = cluster_options(setup, 2);
+
+        in_place = 0;
+        channel = weft_shared_channel_create(NULL, 0, NULL);
+        cr_assert_eq(weft_cluster_run(fail_in_the_midst, NULL, &options), -ENXIO, "%s",
+                     setup->name);
+        /* nobody stands in the channel any more */
+        cr_assert_eq(weft_shared_channel_try_send(channel, weft_num(1)), -EAGAIN);
+        weft_shared_channel_unref(channel);
     }
 }
 
