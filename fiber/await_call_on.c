@@ -1,12 +1,14 @@
-/* await_call_on.c: a fiber of another runtime whose result is a promise here. */
+/* await_call_on.c: a fiber of another runtime, or of a worker, whose result is a promise here. */
 #include <weft/cluster.h>
 
 #include "call_on.h"
 #include "caller.h"
+#include "workers.h"
 
 struct spawned {
     struct promise__caller here; /* must be first */
     struct fiber__remote remote;
+    struct weft__work work; /* of a job */
 };
 
 static const struct weft__call_class call_class = {
@@ -43,5 +45,25 @@ struct promise *fiber_spawn_on_at(struct weft_inbox *there, int64_t (*fn)(void *
     spawned = create(rt, fn, arg, free_arg, where, &promise);
     if (spawned != NULL)
         promise__caller_sent(&spawned->here, weft__call_send(rt, &spawned->here.call, there));
+    return promise;
+}
+
+struct promise *fiber_submit_at(struct weft_workers *workers, unsigned weight,
+                                int64_t (*fn)(void *arg), void *arg, void (*free_arg)(void *arg),
+                                const char *where)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct promise *promise;
+    struct spawned *spawned;
+
+    if (rt == NULL || fn == NULL)
+        return promise__caller_refuse(-EINVAL, arg, free_arg);
+    spawned = create(rt, fn, arg, free_arg, where, &promise);
+    if (spawned != NULL) {
+        spawned->here.give_up = weft__work_cancel;
+        promise__caller_sent(
+            &spawned->here,
+            weft__work_submit(rt, workers, weight, &spawned->here.call, &spawned->work, false));
+    }
     return promise;
 }

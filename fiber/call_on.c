@@ -1,4 +1,4 @@
-/* call_on.c: a function called in a fiber of another runtime and waited for.
+/* call_on.c: a function called in a fiber of another runtime, or of a worker, and waited for.
  *
  * Deadline and cancellation ask for the end of the fiber there, and go on waiting for it: what it has
  * done counts, and the memory of the call is on the stack of the fiber that waits here.
@@ -8,6 +8,7 @@
 #include <weft/cluster.h>
 
 #include "timer.h"
+#include "workers.h"
 
 #include <stdlib.h>
 
@@ -46,6 +47,7 @@ void fiber__remote_evict(struct weft__call *call)
 struct caller {
     struct weft__call call; /* must be first */
     struct fiber__remote remote;
+    struct weft__work work; /* of a job */
     struct fiber_wait wait;
     struct weft_timer deadline;
     struct weft__guest guest;
@@ -157,4 +159,17 @@ int64_t fiber_call_on_at(struct weft_inbox *there, int64_t (*fn)(void *arg), voi
     if (rc == 0)
         rc = there == NULL ? -EINVAL : weft__call_send(rt, &caller.call, there);
     return rc < 0 ? rc : await_end(rt, &caller, "a call on another runtime", deadline);
+}
+
+int64_t fiber_work_at(struct weft_workers *workers, unsigned weight, int64_t (*fn)(void *arg),
+                      void *arg, weft_time deadline, const char *where)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct caller caller;
+    int rc = prepare(&caller, fn, arg, where, deadline, __builtin_return_address(0));
+
+    caller.give_up = weft__work_cancel;
+    if (rc == 0)
+        rc = weft__work_submit(rt, workers, weight, &caller.call, &caller.work, true);
+    return rc < 0 ? rc : await_end(rt, &caller, "a worker", deadline);
 }

@@ -1,4 +1,5 @@
-/* call_on.c: a function that gives a promise, called on another runtime; here a promise follows it.
+/* call_on.c: a function that gives a promise, called on another runtime, or on a worker; here a promise
+ * follows it.
  *
  * There, the call waits for the promise as a fiber would: its waiter is woken while the promise's
  * callbacks run, and looks at the outcome afterwards, in a task, when all others are through with it.
@@ -6,9 +7,11 @@
 #include <weft/cluster.h>
 
 #include "caller.h"
+#include "workers.h"
 
 struct remote {
     struct promise__caller here; /* must be first */
+    struct weft__work work;      /* of a job */
     struct promise *(*fn)(void *ctx);
 
     /* there */
@@ -133,6 +136,29 @@ struct promise *promise_call_on(struct weft_inbox *there, struct promise *(*fn)(
     if (caller != NULL) {
         ((struct remote *)caller)->fn = fn;
         promise__caller_sent(caller, weft__call_send(rt, &caller->call, there));
+    }
+    return promise;
+}
+
+struct promise *promise_submit(struct weft_workers *workers, unsigned weight,
+                               struct promise *(*fn)(void *ctx), void *ctx,
+                               void (*free_ctx)(void *ctx))
+{
+    struct weft_runtime *rt = weft__rt;
+    struct promise__caller *caller;
+    struct promise *promise;
+
+    if (rt == NULL || fn == NULL)
+        return promise__caller_refuse(-EINVAL, ctx, free_ctx);
+    caller =
+        promise__caller_create(rt, sizeof(struct remote), &call_class, ctx, free_ctx, &promise);
+    if (caller != NULL) {
+        struct remote *r = (struct remote *)caller;
+
+        r->fn = fn;
+        caller->give_up = weft__work_cancel;
+        promise__caller_sent(
+            caller, weft__work_submit(rt, workers, weight, &caller->call, &r->work, false));
     }
     return promise;
 }

@@ -9,7 +9,7 @@
  * What belongs to a runtime stays on its thread: fibers never migrate, and fibers, promises, scopes,
  * timers and operations are not to be touched from another thread. What runtimes have to say to each
  * other goes through their inboxes: a call on another runtime (below), an item in a channel that they
- * share (weft/shared_channel.h), or a task (weft_post).
+ * share (weft/shared_channel.h), work for whoever has time (weft/workers.h), or a task (weft_post).
  *
  * A cluster is to runtimes what a scope is to fibers: the first failure of a main function stops all,
  * and whoever joins sees it; nothing is left running.

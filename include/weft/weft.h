@@ -24,6 +24,7 @@
 #include <weft/shared_channel.h>
 #include <weft/signals.h>
 #include <weft/watch.h>
+#include <weft/workers.h>
 #if WEFT_HAS_FIBERS
 #include <weft/buffered.h>
 #include <weft/fiber.h>
