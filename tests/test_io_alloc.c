@@ -23,6 +23,30 @@ static int64_t echo_fiber(void *arg)
     return n;
 }
 
+/* Messages, pairs, and what is in a file on its way to a socket. */
+static void use_messages(int file)
+{
+    char buf[64];
+    struct iovec iov = {buf, sizeof buf};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    int pair[2], ends[2];
+
+    cr_assert_eq(fiber_socketpair(AF_UNIX, SOCK_STREAM, 0, pair, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_pipe(ends, 0, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_sendfile(pair[0], file, 0, 5, NULL, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_recvmsg(pair[1], &message, 0, WEFT_FOREVER), 5);
+    iov.iov_len = 5;
+    cr_assert_eq(fiber_sendmsg(pair[1], &message, 0, WEFT_FOREVER), 5);
+    cr_assert_eq(fiber_recvfrom(pair[0], buf, 5, 0, NULL, NULL, WEFT_FOREVER), 5);
+    cr_assert_eq(fiber_sendto(pair[1], buf, 5, 0, NULL, 0, WEFT_FOREVER), 5);
+    cr_assert_eq(fiber_send_zc(pair[1], buf, 5, 0, WEFT_FOREVER), 5);
+    cr_assert_eq(fiber_splice(pair[0], -1, ends[1], -1, 10, 0, WEFT_FOREVER), 10);
+    cr_assert_eq(fiber_close(ends[0]), 0);
+    cr_assert_eq(fiber_close(ends[1]), 0);
+    cr_assert_eq(fiber_close(pair[0]), 0);
+    cr_assert_eq(fiber_close(pair[1]), 0);
+}
+
 static void use_everything(int listener, const struct sockaddr *address, socklen_t len,
                            struct ring_addresses *list)
 {
@@ -59,6 +83,9 @@ static void use_everything(int listener, const struct sockaddr *address, socklen
     cr_assert_eq(fiber_read_all(fd, buf, 5, 0, NULL, WEFT_FOREVER), 0);
     cr_assert_eq(fiber_fsync(fd, true, WEFT_FOREVER), 0);
     cr_assert_eq(fiber_statx(fd, "", AT_EMPTY_PATH, STATX_SIZE, &about, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_ftruncate(fd, 5, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_fadvise(fd, 0, 0, POSIX_FADV_NORMAL, WEFT_FOREVER), 0);
+    use_messages(fd);
     cr_assert_eq(fiber_close(fd), 0);
 }
 

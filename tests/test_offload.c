@@ -78,46 +78,6 @@ Test(offload, many_jobs)
     }
 }
 
-/* Lookups nobody answers hold up lookups, and nothing else (nodejs 8436). */
-static void stuck_body(void)
-{
-    static struct work lookups[64], works[16], last;
-    int stuck = 0, waiting = 0, left = 0;
-    unsigned jobs;
-    sem_t answer, go;
-
-    sem_init(&answer, 0, 0);
-    sem_init(&go, 0, 0);
-    for (int i = 0; i < 64; i++)
-        start(&lookups[i], &answer, WEFT__JOB_LOOKUP, &stuck);
-    start(&last, NULL, WEFT__JOB_WORK, &left);
-    while (left > 0)
-        turn();
-    cr_assert_eq(stuck, 64);
-    cr_assert_leq(weft__offload_threads(&jobs), 20);
-    /* all threads that work may have, at once: each waits for the last one */
-    for (int i = 0; i < 15; i++)
-        start(&works[i], &go, WEFT__JOB_WORK, &waiting);
-    start(&last, NULL, WEFT__JOB_WORK, &left);
-    while (left > 0)
-        turn();
-    cr_assert_eq(waiting, 15);
-    for (int i = 0; i < 15; i++)
-        sem_post(&go);
-    for (int i = 0; i < 64; i++)
-        sem_post(&answer);
-    while (stuck > 0 || waiting > 0)
-        turn();
-}
-
-Test(offload, stuck_lookups_hold_up_lookups_only)
-{
-    EACH_SETUP(setup)
-    {
-        cr_assert_eq(run_by_hand(setup, stuck_body), 0, "%s", setup->name);
-    }
-}
-
 /* A runtime that has nothing else to do waits for its jobs: that is no deadlock. */
 static int waiting_left;
 static struct work waiting_work;

@@ -673,7 +673,8 @@ int ring__attempt_faulty(struct ring__engine *engine, const struct ring_op *op)
 {
     struct ring__faults *faults = &engine->faults;
 
-    if (faults->result > 0) {
+    /* a poll that finds nothing has looked */
+    if (faults->result > 0 && (faults->result_error != -EAGAIN || op->row != RING__ROW_poll)) {
         faults->result--;
         return faults->result_error;
     }

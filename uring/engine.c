@@ -134,6 +134,11 @@ static struct ring_op *next_on(const struct ring__engine *engine, int fd, struct
     return op != NULL || was_two ? op : first_on(engine->buckets[engine->bucket_mask + 1], fd);
 }
 
+bool ring__is_busy(const struct ring__engine *engine, int fd)
+{
+    return next_on(engine, fd, NULL) != NULL;
+}
+
 bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *op)
 {
     int second = ring__second_fd(op);

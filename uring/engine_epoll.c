@@ -273,7 +273,8 @@ static int control(struct epoll *e, int how, int fd, uint32_t interest, uint64_t
 {
     struct epoll_event event = {.events = interest | EPOLLET, .data.u64 = data};
 
-    if (weft__unlikely(e->io.faulty) && how != EPOLL_CTL_DEL && e->io.faults.no_watch > 0) {
+    /* of a registration that is there, the kernel never lacks room to change it */
+    if (weft__unlikely(e->io.faulty) && how == EPOLL_CTL_ADD && e->io.faults.no_watch > 0) {
         e->io.faults.no_watch--;
         return -ENOSPC;
     }
@@ -531,6 +532,8 @@ static void serve_any(struct epoll *e, struct slot *slot)
         if (res == -EAGAIN && may_wait(op) && !is_odd(op)) { /* to the end of the queue */
             ring__remove(&slot->any.tail, op);
             ring__append(&slot->any.tail, op);
+            if (weft__unlikely(e->io.faulty))
+                stall(e, op); /* perhaps that was not true, and no further event will come */
         } else if (res == -EAGAIN && may_wait(op)) { /* perhaps for another descriptor */
             dequeue(e, slot, op);
             wait_for(e, op);

@@ -18,6 +18,7 @@
  *     and the rings are not touched.
  */
 #include "on_valgrind.h"
+#include "registered.h"
 #include "stream_internal.h"
 
 #include <liburing.h>
@@ -71,6 +72,7 @@ enum {
     RING__FAULTED = 32, /* what the kernel sees is a no-op; see struct ring__faults */
     RING__LOST = 64,    /* the kernel did not find it when its end was asked for, see ask_again */
     RING__SENT = 512,   /* zero copy: all but the end, for which nothing can be done */
+    RING__FIXED = 1024, /* it uses a registered buffer */
 };
 
 /* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
@@ -91,6 +93,7 @@ struct uring {
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
     uint8_t opcodes[RING__ROWS];
+    struct ring__registered registered;
 
     const struct io_uring_cqe *cqes;
     unsigned cq_mask;
@@ -192,8 +195,33 @@ static void fill_stream(const struct ring_op *op, struct io_uring_sqe *sqe)
     }
 }
 
+/* What of it is registered. */
+static void fill_registered(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
+{
+    struct ring__registered *r = &u->registered;
+    int slot = -1, region = -1;
+
+    if (ring__rows[op->row].traits & RING__ON_FD && op->row < RING__TWO_FDS)
+        slot = ring__slot(r, op->fd);
+    if (slot >= 0) {
+        sqe->fd = slot;
+        sqe->flags |= IOSQE_FIXED_FILE;
+    }
+    if (op->row == RING__ROW_read || op->row == RING__ROW_write || op->row == RING__ROW_send_zc)
+        region = ring__region_of(r, op->addr, op->len);
+    if (region < 0)
+        return;
+    if (op->row == RING__ROW_send_zc)
+        sqe->ioprio = IORING_RECVSEND_FIXED_BUF;
+    else
+        sqe->opcode = op->row == RING__ROW_read ? IORING_OP_READ_FIXED : IORING_OP_WRITE_FIXED;
+    sqe->buf_index = (uint16_t)region;
+    op->state |= RING__FIXED;
+    r->busy++;
+}
+
 /* What few operations need. */
-static void fill_rest(const struct ring_op *op, struct io_uring_sqe *sqe)
+static void fill_rest(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
 {
     uint16_t traits = ring__rows[op->row].traits;
 
@@ -204,6 +232,7 @@ static void fill_rest(const struct ring_op *op, struct io_uring_sqe *sqe)
         sqe->addr3 = op->more[0];
         sqe->file_index = op->own.extra;
     }
+    fill_registered(u, op, sqe);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     if (op->row == RING__ROW_poll || op->row == RING__ROW_poll_multi)
         sqe->poll32_events = poll_mask(op->how);
@@ -250,7 +279,7 @@ static inline void fill(struct uring *u, struct ring_op *op)
     }
     sqe = fill_sqe(u, opcode, op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
     if (weft__unlikely(opcode & OPCODE_MARK))
-        fill_rest(op, sqe);
+        fill_rest(u, op, sqe);
     if (weft__unlikely(u->io.faulty))
         fill_faulty(u, op, sqe);
 }
@@ -402,16 +431,14 @@ static inline int enter_and_wait(struct uring *u, unsigned to_submit, weft_time 
 
 /* ---- completions ---- */
 
-/* Whether plain system calls do it: there is no opcode, an entry's length is too short, or they are
- * quicker. */
+/* Whether plain system calls do it: there is no opcode, or an entry's length is too short. */
 static inline bool is_plain(const struct uring *u, const struct ring_op *op)
 {
     uint8_t opcode = u->opcodes[op->row];
 
     return weft__unlikely(opcode & OPCODE_MARK) &&
            (opcode == OPCODE_NONE ||
-            (ring__rows[op->row].traits & RING__LONG && op->more[0] > UINT32_MAX) ||
-            (op->row == RING__ROW_splice && op->how & RING__FROM_PIPE));
+            (ring__rows[op->row].traits & RING__LONG && op->more[0] > UINT32_MAX));
 }
 
 static void queue_plain(struct uring *u, struct ring_op *op)
@@ -536,6 +563,10 @@ static inline void complete(struct uring *u, struct ring_op *op, int res, unsign
             op->state &= (uint16_t)~RING__FAULTED;
             res = u->io.faults.result_error;
         }
+        if (op->state & RING__FIXED) {
+            op->state &= (uint16_t)~RING__FIXED;
+            u->registered.busy--;
+        }
         if (op->state & RING__CANCEL_HELD) {
             ring__remove(&u->cancels_tail, op);
             op->state &= (uint16_t)~RING__CANCEL_HELD;
@@ -608,10 +639,12 @@ static unsigned attempt_plain(struct uring *u)
     return reported + attempt_list(u, receiving);
 }
 
-/* The kernel did not find the operation whose end was asked for. Most often it is over. But one that has
- * found its descriptor ready when it was to wait for it, and one that waits for a page of a file, is
- * where no request finds it (6.18): it goes on, and would never end. So if it is still in flight, its end
- * is asked for again, a little later. The operation is compared, never looked at, unless it is there. */
+/* The kernel did not end the operation whose end was asked for. Most often it is over (-ENOENT), or about
+ * to be (-EALREADY). But one that has found its descriptor ready when it was to wait for it, and one that
+ * waits for a page of a file, is where no request finds it (6.18); and one that one of the kernel's own
+ * threads is about to block in has used up the signal when it blocks. It would never end. So if it is
+ * still in flight, its end is asked for again, a little later. The operation is compared, never looked
+ * at, unless it is there. */
 static void ask_again(struct uring *u, uint64_t user_data)
 {
     struct ring_op *op = u->io.buckets[user_data >> BUCKET_SHIFT];
@@ -649,7 +682,7 @@ static void complete_internal(struct uring *u, uint64_t user_data, int res)
 {
     if ((user_data & TAG_MASK) == TAG_WAKE)
         u->armed = false;
-    else if (res == -ENOENT && user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
+    else if ((res == -ENOENT || res == -EALREADY) && user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
         ask_again(u, user_data);
 }
 
@@ -693,6 +726,111 @@ static unsigned flush(struct uring *u)
     return reported;
 }
 
+/* ---- what is registered ---- */
+
+/* Rows that are looked at more closely when they are filled in, see fill_rest. */
+static void mark_row(struct uring *u, int row)
+{
+    if (u->opcodes[row] != OPCODE_NONE)
+        u->opcodes[row] |= OPCODE_MARK;
+}
+
+/* What is in the queue still names the slot: it goes first. */
+static void leave_table(struct uring *u, int fd)
+{
+    if (ring__slot(&u->registered, fd) < 0)
+        return;
+    if (queued(u) > 0)
+        enter(u, queued(u), 0, 0, NULL, 0);
+    ring__registered_remove(&u->registered, &u->ring, fd);
+}
+
+static void uring_forget(struct weft__engine *engine, int fd)
+{
+    struct uring *u = self(engine);
+
+    if (weft__unlikely(u->registered.slots_count > 0) && *u->io.alive)
+        leave_table(u, fd);
+}
+
+/* The calling thread's ring, or NULL and *error is what to return: 0 where it would be of no use. */
+static struct uring *ring_to_register_with(int *error)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct uring *u = rt == NULL ? NULL : self(rt->engine);
+
+    *error = rt == NULL ? -EINVAL : rt->engine->class->submit == NULL ? -ENOSYS : 0;
+    if (*error < 0 || rt->engine->class != &weft__engine_uring)
+        return NULL;
+    *error = *u->io.alive ? 0 : -ECHILD;
+    return *error < 0 ? NULL : u;
+}
+
+int ring_register_fd(int fd)
+{
+    int error, saved = errno, flags = fcntl(fd, F_GETFD);
+    struct uring *u = ring_to_register_with(&error);
+
+    errno = saved;
+    if (error < 0)
+        return error;
+    if (flags < 0)
+        return -EBADF;
+    if (u == NULL || u->registered.free == NULL || ring__slot(&u->registered, fd) >= 0)
+        return 0;
+    return ring__registered_add(&u->registered, &u->ring, fd);
+}
+
+int ring_unregister_fd(int fd)
+{
+    int error;
+    struct uring *u = ring_to_register_with(&error);
+
+    if (error < 0)
+        return error;
+    if (fd < 0)
+        return -EBADF;
+    if (ring__is_busy((const struct ring__engine *)(const void *)weft__rt->engine, fd))
+        return -EBUSY;
+    if (u != NULL && ring__slot(&u->registered, fd) >= 0)
+        ring__registered_remove(&u->registered, &u->ring, fd);
+    return 0;
+}
+
+int ring_register_buffers(const struct iovec *iov, unsigned count)
+{
+    int error;
+    struct uring *u = ring_to_register_with(&error);
+
+    if (error < 0)
+        return error;
+    if (iov == NULL)
+        return -EFAULT;
+    if (count == 0 || count > RING__REGIONS_MAX)
+        return -EINVAL;
+    if (u == NULL)
+        return 0;
+    if (u->registered.regions != NULL)
+        return -EBUSY;
+    error = ring__regions_add(&u->registered, &u->ring, iov, count);
+    if (error == 0) {
+        mark_row(u, RING__ROW_read);
+        mark_row(u, RING__ROW_write);
+        mark_row(u, RING__ROW_send_zc);
+    }
+    return error;
+}
+
+int ring_unregister_buffers(void)
+{
+    int error;
+    struct uring *u = ring_to_register_with(&error);
+
+    if (u == NULL || u->registered.regions == NULL)
+        return error;
+    return u->registered.busy > 0 ? -EBUSY : ring__regions_remove(&u->registered, &u->ring);
+}
+
 /* ---- the engine's class ---- */
 
 static int uring_submit(struct weft__engine *engine, struct ring_op *op)
@@ -706,9 +844,13 @@ static int uring_submit(struct weft__engine *engine, struct ring_op *op)
     if (weft__unlikely(u->io.closing != NULL) && ring__is_closing(&u->io, op))
         return -EBADF;
     ring__begin(&u->io, op);
-    if (weft__unlikely(is_plain(u, op))) {
-        queue_plain(u, op);
-        return 0;
+    if (weft__unlikely(u->opcodes[op->row] & OPCODE_MARK)) {
+        if (op->row == RING__ROW_close)
+            leave_table(u, op->fd);
+        if (is_plain(u, op)) {
+            queue_plain(u, op);
+            return 0;
+        }
     }
     if (ring__rows[op->row].ready == POLLIN) {
         op->state = RING__HELD; /* until all that sends is queued */
@@ -908,6 +1050,7 @@ static void uring_destroy(struct weft__engine *engine)
     } else {
         close(u->ring.ring_fd);
     }
+    ring__registered_finish(&u->registered);
     ring__engine_finish(&u->io);
     free(u);
 }
@@ -1112,6 +1255,14 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
     }
     take_rings(u);
     probe_opcodes(u);
+    /* without a table things merely go as they do without the option */
+    if (ring__registered_init(&u->registered, &u->ring, options->registered_files) == 0 &&
+        u->registered.free != NULL) {
+        mark_row(u, RING__ROW_close);
+        for (int row = 0; row < RING__ROWS; row++)
+            if (ring__rows[row].traits & RING__ON_FD)
+                mark_row(u, row);
+    }
     *engine = &u->io.base;
     return 0;
 
@@ -1133,4 +1284,5 @@ const struct weft__engine_class weft__engine_uring = {
     .stats = uring_stats,
     .submit = uring_submit,
     .cancel = uring_cancel,
+    .forget = uring_forget,
 };

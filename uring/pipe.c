@@ -33,8 +33,8 @@ void ring__sendfile_end(int in, int64_t offset, int64_t end, const int pipe[2])
 {
     int saved = errno;
 
-    close(pipe[0]);
-    close(pipe[1]);
+    ring__close(weft__rt, pipe[0]);
+    ring__close(weft__rt, pipe[1]);
     if (offset == -1)
         lseek(in, end, SEEK_SET);
     errno = saved;

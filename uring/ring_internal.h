@@ -50,8 +50,8 @@ enum ring__traits {
 
 #define RING__DATASYNC 1u /* op.how of fsync */
 
-/* op.how of splice: out of a pipe of the library's own, into what is on no disk. System calls do that
- * at once, and quicker than io_uring, which gives every splice to a thread of its own. */
+/* op.how of splice: out of a pipe of the library's own, into what is on no disk: no end need be looked
+ * at. */
 #define RING__FROM_PIPE (1u << 29)
 
 enum ring__row {
@@ -261,6 +261,9 @@ static inline bool ring__is_on(const struct ring_op *op, int fd)
 }
 
 bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *op);
+
+/* Whether anything is in flight on a descriptor. */
+bool ring__is_busy(const struct ring__engine *engine, int fd);
 
 /* Into flight, and out of it. An engine calls these from submit(), and before it calls `done`. */
 static inline void ring__begin(struct ring__engine *engine, struct ring_op *op)

@@ -109,7 +109,8 @@ FIBER_SUSPENDS WEFT_API int fiber_send_zc(int fd, const void *buf, size_t len, i
 
 /* Moves up to `len` bytes between a pipe and another descriptor, as splice(2). The offsets: -1, and
  * always for pipes: the descriptor's own position. flags: SPLICE_F_*; without SPLICE_F_NONBLOCK it
- * waits for either end. It never raises SIGPIPE. Returns bytes; 0 at the end. Since 0.1. */
+ * waits for either end. It never raises SIGPIPE. A socket in blocking mode is put into non-blocking mode
+ * at moments, which who shares it may notice. Returns bytes; 0 at the end. Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_splice(int in, int64_t in_offset, int out, int64_t out_offset,
                                          size_t len, unsigned flags, weft_time deadline);
 

@@ -89,6 +89,38 @@ WEFT_API void ring_cancel(struct ring_op *op);
  * number. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API int ring_cancel_fd(int fd);
 
+/* ---- Files and buffers that the ring knows beforehand ------------------------------------------ */
+
+/* Lets the ring keep hold of a descriptor's file (weft_options.registered_files says of how many), so
+ * that operations on it, which are called as ever, need not look it up. That saves some time where
+ * several threads of the process run; measure. While it is registered, close the descriptor with
+ * weft's functions only, which end that by themselves, and not with close(2): the file would stay
+ * open, and operations go to it still when the number is another file's.
+ * Returns 0, also when it is registered already, and where it is of no use (another engine, no
+ * registered_files); -EBADF for what is no descriptor, -ENFILE when all places are taken, -ENOMEM,
+ * -EINVAL without a runtime, -ENOSYS when its engine does no I/O, -ECHILD in a child of fork.
+ * Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
+WEFT_API int ring_register_fd(int fd);
+
+/* The end of that. Returns 0, also for one that is not registered; -EBUSY while operations are in
+ * flight on it (see ring_cancel_fd); -EBADF for a negative number; and the others as above.
+ * Since 0.1. */
+WEFT_API int ring_unregister_fd(int fd);
+
+/* Lets the ring keep hold of the pages of up to 64 buffers, so that reads, writes and zero-copy sends
+ * within one of them need not pin them each time: it pays for large ones that go past the page cache
+ * (O_DIRECT), or to the network without a copy. iov: copied; the memory must stay until they are
+ * unregistered, or the runtime has ended, and counts against RLIMIT_MEMLOCK.
+ * Returns 0, also where it is of no use; -EFAULT for NULL, -EINVAL for none or too many, -EBUSY when
+ * there are some already, -ENOMEM; and the others as above. Since 0.1. */
+WEFT_API int ring_register_buffers(const struct iovec *iov, unsigned count);
+
+/* The end of that. Returns 0, also when there are none; -EBUSY while operations in flight use them.
+ * Since 0.1. */
+WEFT_API int ring_unregister_buffers(void);
+
+/* ---- Operations ------------------------------------------------------------------------------- */
+
 /* Completes with 0 in the next turn of the loop. Since 0.1. */
 WEFT_API WEFT_NODISCARD int ring_nop(struct ring_op *op);
 
@@ -141,8 +173,8 @@ WEFT_API WEFT_NODISCARD int ring_send_zc(struct ring_op *op, int fd, const void 
 
 /* Moves up to `len` bytes between a pipe and another descriptor, as splice(2). The offsets: -1, and
  * always for pipes: the descriptor's own position. flags: SPLICE_F_*; without SPLICE_F_NONBLOCK it
- * waits for either end. It never raises SIGPIPE. A socket in blocking mode may hold a thread of the
- * kernel while it waits; one with O_NONBLOCK holds none. res: bytes; 0 at the end. Since 0.1. */
+ * waits for either end. It never raises SIGPIPE. A socket in blocking mode is put into non-blocking mode
+ * at moments, which who shares it may notice. res: bytes; 0 at the end. Since 0.1. */
 WEFT_API WEFT_NODISCARD int ring_splice(struct ring_op *op, int in, int64_t in_offset, int out,
                                         int64_t out_offset, size_t len, unsigned flags);
 

@@ -26,7 +26,10 @@ struct weft_options {
     size_t stack_watermark; /* bytes of free fiber stacks kept warm; default 64 MiB */
     void (*report)(void *ctx, const char *line); /* where diagnostics go; default stderr */
     void *report_ctx;
-    uint64_t reserved[6];
+    unsigned
+        registered_files; /* files the ring may know beforehand, see ring_register_fd; default 0 */
+    unsigned reserved0;
+    uint64_t reserved[5];
 };
 #define WEFT_OPTIONS_INIT                   \
     {                                       \

@@ -123,6 +123,8 @@ static void poison(struct random *r, char *buf, size_t len)
     }
 }
 
+#define ALWAYS_ROOM 30000 /* bytes that a socket takes that nobody reads */
+
 static size_t random_length(struct random *r, size_t most)
 {
     size_t len = one_in(r, 8) ? 1 + below(r, 30000) : 1 + below(r, 300);
@@ -143,6 +145,7 @@ static void split(struct random *r, struct operation *op)
         at += len;
         left -= len;
     }
+    op->message = (struct msghdr){.msg_iov = op->iov, .msg_iovlen = (size_t)op->pieces};
 }
 
 /* A buffer of the heap, or on the calling fiber's stack. */
@@ -183,14 +186,39 @@ static int write_from(struct random *r, struct operation *op, struct channel *c)
     return res;
 }
 
+/* The file has the channel's bytes from its beginning on. */
+static int send_from_file(struct random *r, struct operation *op, struct channel *c)
+{
+    int res;
+
+    op->what = OP_sendfile;
+    op->from = c->file;
+    op->offset = (int64_t)c->written;
+    c->writing = op->len;
+    res = perform(r, op);
+    c->writing = 0;
+    memcpy(c->last_write, op->text, sizeof c->last_write);
+    if (res > 0) {
+        CHECK((size_t)res <= op->len, "%d bytes of %zu sent", res, op->len);
+        c->written += (unsigned)res;
+    }
+    return res;
+}
+
 int channel_write(struct random *r, struct channel *c, bool certain, size_t most)
 {
-    static const enum what on_sockets[] = {OP_send, OP_write, OP_writev, OP_send_all, OP_write_all};
+    static const enum what on_sockets[] = {OP_send,     OP_write,     OP_writev,  OP_send_all,
+                                           OP_send_all, OP_write_all, OP_sendmsg, OP_send_zc};
     static const enum what on_pipes[] = {OP_write, OP_writev, OP_write_all};
     struct operation op = {.fd = c->out, .offset = -1, .certain = certain};
 
     op.len = random_length(r, most);
-    op.what = c->is_socket ? on_sockets[below(r, 5)] : on_pipes[below(r, 3)];
+    if (c->file > 0 && one_in(r, 2))
+        return send_from_file(r, &op, c);
+    op.what = c->is_socket && !c->two_hops ? on_sockets[below(r, 8)] : on_pipes[below(r, 3)];
+    /* it is over when the peer has the bytes, which needs room there: nobody may be reading */
+    if (op.what == OP_send_zc && c->written + op.len > c->read + ALWAYS_ROOM)
+        op.what = OP_send;
     if ((op.what == OP_send || op.what == OP_send_all) && one_in(r, 6))
         op.flags = MSG_DONTWAIT;
     return transfer(r, &op, c, write_from);
@@ -217,13 +245,16 @@ static int read_into(struct random *r, struct operation *op, struct channel *c)
 
 int channel_read(struct random *r, struct channel *c, bool certain, size_t most)
 {
-    static const enum what on_sockets[] = {OP_recv, OP_read, OP_readv, OP_recv_all, OP_read_all};
+    static const enum what on_sockets[] = {OP_recv,     OP_read,     OP_readv,
+                                           OP_recv_all, OP_read_all, OP_recvmsg};
     static const enum what on_pipes[] = {OP_read, OP_readv, OP_read_all};
     struct operation op = {.fd = c->in, .offset = -1};
     uint64_t there = c->written > c->read ? c->written - c->read : 0;
 
     op.len = random_length(r, most);
-    op.what = c->is_socket ? on_sockets[below(r, 5)] : on_pipes[below(r, 3)];
+    op.what = c->is_socket && !c->two_hops ? on_sockets[below(r, 6)] : on_pipes[below(r, 3)];
+    if (c->two_hops) /* there is another hop in between */
+        there = 0;
     op.certain = certain || (op.what < OP_exact ? there > 0 : there >= op.len);
     if (op.what == OP_recv || op.what == OP_recv_all) {
         switch (below(r, 8)) {

@@ -47,15 +47,18 @@ void disturb(struct random *r)
     if (!one_in(r, 4))
         return;
     soak.disturbed++;
-    switch (below(r, 4)) {
+    switch (below(r, 5)) {
     case 0:
         faults->no_room = (int)below(r, 10);
         break;
     case 1:
+        faults->no_watch = (int)below(r, 4);
+        break;
+    case 2:
         faults->enter = (int)below(r, 4);
         faults->enter_error = refusals[below(r, 4)];
         break;
-    case 2:
+    case 3:
         faults->result = (int)below(r, 3);
         faults->result_error = results[below(r, 6)];
         break;
@@ -256,7 +259,8 @@ static int perform_raw(struct random *r, struct operation *op, enum ending endin
 static bool waits(enum what what)
 {
     return what != OP_openat && what != OP_socket && what != OP_statx && what != OP_fsync &&
-           what != OP_shutdown && what != OP_poll && what != OP_nop;
+           what != OP_shutdown && what != OP_poll && what != OP_nop && what != OP_socketpair &&
+           what != OP_pipe && what != OP_ftruncate;
 }
 
 /* Errors that need no reason but the fault that makes them, and those that need one. */

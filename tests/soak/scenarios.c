@@ -48,7 +48,8 @@ static int64_t read_side(void *arg)
         int res;
 
         if (one_in(&s->random, 6))
-            poll_once(&s->random, c->in, POLLIN, s->total > 0 || c->written > c->read);
+            poll_once(&s->random, c->in, POLLIN,
+                      s->total > 0 || (c->written > c->read && !c->two_hops));
         res = channel_read(&s->random, c, s->total > 0, most);
         CHECK(res > 0 || is_passing(res), "read: %d", res);
         if (one_in(&s->random, 4))
@@ -107,6 +108,123 @@ static void disturbed_bytes(struct random *r)
 static void all_bytes(struct random *r)
 {
     bytes(r, true);
+}
+
+/* ---- sent from a file ---- */
+
+static void bytes_of_a_file(struct random *r)
+{
+    static unsigned names;
+    char path[128], content[3000];
+    struct channel c;
+    struct side reader = {.channel = &c}, writer = {.channel = &c};
+    struct fiber_scope scope;
+    uint64_t total = 1 + below(r, 20000);
+
+    channel_open(r, &c);
+    snprintf(path, sizeof path, "%s/sent-%u", soak.directory, names++);
+    c.file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(c.file > 0, "open: %s", strerror(errno));
+    unlink(path);
+    for (; c.written < total; c.written += sizeof content) {
+        channel_fill(&c, content, sizeof content);
+        CHECK(pwrite(c.file, content, sizeof content, (off_t)c.written) == sizeof content,
+              "pwrite: %s", strerror(errno));
+    }
+    c.written = 0;
+    reader.random = fork_random(r);
+    writer.random = fork_random(r);
+    reader.total = writer.total = total;
+    open_scope(r, &scope);
+    fiber_scope_spawn(&scope, read_side, &reader);
+    fiber_scope_spawn(&scope, write_side, &writer);
+    close_scope(r, &scope);
+    close_somehow(r, c.file);
+    channel_close(r, &c);
+}
+
+/* ---- spliced from a pipe to a socket, or the other way ---- */
+
+struct relay {
+    int from, to;
+    struct random random;
+    bool certain;
+    const bool *over; /* nobody writes any more */
+};
+
+static int64_t splice_on(void *arg)
+{
+    struct relay *relay = arg;
+    struct random *r = &relay->random;
+    int res;
+
+    do {
+        struct operation op = {.what = OP_splice, .fd = relay->to, .from = relay->from};
+
+        op.len = 1 + below(r, 5000);
+        res = perform(r, &op);
+        CHECK(res > 0 || is_passing(res), "splice: %d", res);
+    } while (fiber_check() == 0 && (res > 0 || !*relay->over || !one_in(r, 10)));
+    return 0;
+}
+
+/* What stands in the first half goes on to the second, as far as that has room. 0: at the end. */
+static ssize_t splice_rest(const struct relay *relay)
+{
+    ssize_t n;
+
+    do
+        n = splice(relay->from, NULL, relay->to, NULL, 65536, SPLICE_F_NONBLOCK);
+    while (n > 0 || (n < 0 && errno == EINTR));
+    CHECK(n == 0 || errno == EAGAIN, "splice: %s", strerror(errno));
+    return n;
+}
+
+static void spliced_bytes(struct random *r)
+{
+    struct channel first, second;
+    struct side reader = {.channel = &first}, writer = {.channel = &first};
+    struct relay relay = {.over = &writer.over};
+    struct fiber_scope scope;
+    char buf[1000];
+    ssize_t n, left;
+
+    do {
+        channel_open(r, &first);
+        channel_open(r, &second);
+        if (first.is_socket == second.is_socket) {
+            channel_close(r, &first);
+            channel_close(r, &second);
+        }
+    } while (first.is_socket == second.is_socket);
+    relay.from = first.in;
+    relay.to = second.out;
+    first.in = second.in; /* the model is of both together */
+    channel_forget(&second);
+    first.two_hops = true;
+    reader.random = fork_random(r);
+    writer.random = fork_random(r);
+    relay.random = fork_random(r);
+    reader.steps = 1 + below(r, 20);
+    writer.steps = 1 + below(r, 20);
+    open_scope(r, &scope);
+    if (fiber_scope_spawn(&scope, write_side, &writer) < 0)
+        writer.over = true;
+    fiber_scope_spawn(&scope, splice_on, &relay);
+    fiber_scope_spawn(&scope, read_side, &reader);
+    close_scope(r, &scope);
+    close_somehow(r, first.out);
+    fcntl(relay.from, F_SETFL, O_NONBLOCK);
+    fcntl(relay.to, F_SETFL, O_NONBLOCK);
+    fcntl(first.in, F_SETFL, O_NONBLOCK);
+    do {
+        left = splice_rest(&relay);
+        while ((n = read(first.in, buf, sizeof buf)) > 0)
+            channel_check(&first, buf, (size_t)n);
+    } while (left != 0);
+    close_somehow(r, relay.from);
+    first.out = relay.to;
+    channel_close(r, &first);
 }
 
 /* ---- the same as a loop of promises ---- */
@@ -341,6 +459,26 @@ static void closing(struct random *r)
     channel_forget(&c);
 }
 
+/* ---- pairs of descriptors ---- */
+
+static void pairs(struct random *r)
+{
+    for (unsigned i = 1 + below(r, 6); i > 0; i--) {
+        struct operation op = {.certain = true, .pair = {-1, -1}};
+        int res;
+
+        op.what = one_in(r, 2) ? OP_pipe : OP_socketpair;
+        res = perform(r, &op);
+        CHECK(res == 0 || is_passing(res), "a pair: %d", res);
+        CHECK((res == 0) == (op.pair[0] >= 0), "a pair: %d, and the descriptors %d and %d", res,
+              op.pair[0], op.pair[1]);
+        if (res == 0) {
+            close_somehow(r, op.pair[0]);
+            close_somehow(r, op.pair[1]);
+        }
+    }
+}
+
 /* ---- connections ---- */
 
 struct meeting {
@@ -516,10 +654,20 @@ static void file_step(struct random *r, int fd, char *model, size_t *size)
         break;
     }
     default:
-        op.what = OP_fsync;
-        op.flags = (int)below(r, 2);
-        res = perform(r, &op);
-        CHECK(res == 0 || is_passing(res), "fsync: %d", res);
+        if (one_in(r, 2)) {
+            op.what = OP_ftruncate;
+            res = perform(r, &op);
+            CHECK(res == 0 || is_passing(res), "ftruncate: %d", res);
+            if (res == 0) {
+                memset(model + op.offset, 0, FILE_SIZE - (size_t)op.offset);
+                *size = (size_t)op.offset;
+            }
+        } else {
+            op.what = OP_fsync;
+            op.flags = (int)below(r, 2);
+            res = perform(r, &op);
+            CHECK(res == 0 || is_passing(res), "fsync: %d", res);
+        }
         break;
     }
 }
@@ -953,8 +1101,9 @@ static void timers(struct random *r)
 void scenario(struct random *r)
 {
     static void (*const all[])(struct random *) = {
-        disturbed_bytes, all_bytes, promised_bytes, buffered_bytes, messages,  closing,
-        connections,     abandoned, file,           streams,        readiness, timers,
+        disturbed_bytes, all_bytes, promised_bytes, buffered_bytes, bytes_of_a_file,
+        spliced_bytes,   messages,  closing,        pairs,          connections,
+        abandoned,       file,      streams,        readiness,      timers,
     };
 
     soak.scenarios++;

@@ -97,6 +97,13 @@ void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn
     X(socket, (op->address.any.sa_family, SOCK_STREAM, 0))  \
     X(shutdown, (op->fd, op->flags))                        \
     X(openat, (AT_FDCWD, op->path, op->flags, 0600))        \
+    X(recvmsg, (op->fd, &op->message, op->flags))           \
+    X(sendmsg, (op->fd, &op->message, op->flags))           \
+    X(send_zc, (op->fd, op->buf, op->len, op->flags))       \
+    X(splice, (op->from, -1, op->fd, -1, op->len, 0))       \
+    X(socketpair, (AF_UNIX, SOCK_STREAM, 0, op->pair))      \
+    X(pipe, (op->pair, 0))                                  \
+    X(ftruncate, (op->fd, op->offset))                      \
     X(fsync, (op->fd, op->flags != 0))                      \
     X(statx, (AT_FDCWD, op->path, 0, STATX_SIZE, &op->statx))
 
@@ -105,7 +112,8 @@ void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn
     X(read_all, (op->fd, op->buf, op->len, op->offset, &op->moved))  \
     X(write_all, (op->fd, op->buf, op->len, op->offset, &op->moved)) \
     X(recv_all, (op->fd, op->buf, op->len, op->flags, &op->moved))   \
-    X(send_all, (op->fd, op->buf, op->len, op->flags, &op->moved))
+    X(send_all, (op->fd, op->buf, op->len, op->flags, &op->moved))   \
+    X(sendfile, (op->fd, op->from, op->offset, op->len, &op->moved))
 
 enum what {
 #define NAME(name, arguments) OP_##name,
@@ -123,7 +131,9 @@ union address {
 
 struct operation {
     enum what what;
-    int fd;
+    int fd, from; /* from: what is spliced, or sent as a file */
+    int pair[2];
+    struct msghdr message;
     char *buf;
     size_t len;
     int64_t offset;
@@ -173,7 +183,9 @@ bool is_passing(int res);
 /* A way for bytes; the byte at each position is known. */
 struct channel {
     int in, out; /* read from `in` what was written to `out` */
+    int file;    /* from which what is written may be sent; 0: none */
     bool is_socket;
+    bool two_hops; /* bytes are spliced on, if they are: only operations that pipes have too */
     uint8_t id;
     uint64_t written, read;
     size_t writing;                       /* bytes of a write whose result is not known yet */

@@ -23,7 +23,7 @@
 #include "offload.h"
 #include "ring_internal.h"
 
-#define ACTORS      12    /* scenarios at a time */
+#define ACTORS      30    /* scenarios at a time, at most */
 #define STUCK_AFTER 15    /* seconds without an operation begun */
 #define LAST_ONES   50000 /* operations that scenarios under way may need to come to their end */
 #define SHORT_RUNS  8
@@ -38,7 +38,7 @@ struct soak soak;
 
 static void list_operations(const struct ring__engine *engine)
 {
-    for (unsigned i = 0; i <= engine->bucket_mask; i++)
+    for (unsigned i = 0; i <= engine->bucket_mask + 1; i++)
         for (const struct ring_op *op = engine->buckets[i]; op != NULL; op = op->same)
             fprintf(stderr, "  operation %p: %s on %d, state %x\n", (const void *)op,
                     ring__rows[op->row].name, op->fd, op->state);
@@ -179,19 +179,20 @@ static int run(void *abrupt)
     struct weft_stats before = {.size = sizeof before}, after = before;
     struct random r = {soak.seed * 31 + soak.operations};
     struct promise *actors[ACTORS];
+    size_t count = 1 + below(&r, ACTORS);
     struct weft_inbox *held;
 
     inbox = weft_inbox_ref();
     weft_stats(&before);
-    for (int i = 0; i < ACTORS; i++)
+    for (size_t i = 0; i < count; i++)
         actors[i] = fiber_spawn(act, (void *)(uintptr_t)random_next(&r));
     if (abrupt != NULL) {
         while (!is_over())
             fiber_nop(WEFT_FOREVER);
-        for (int i = 0; i < ACTORS; i++)
+        for (size_t i = 0; i < count; i++)
             promise_unref(actors[i]);
     } else {
-        fiber_await(promise_join(actors, ACTORS), NULL, WEFT_FOREVER);
+        fiber_await(promise_join(actors, count), NULL, WEFT_FOREVER);
         do { /* what closed streams still have in the kernel */
             fiber_nop(WEFT_FOREVER);
             weft_stats(&after);
