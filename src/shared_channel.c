@@ -6,13 +6,17 @@
  * a wait that is in no queue has a task on its way, and can't be given up any more. That runtime is
  * woken after the lock is left.
  *
- * No user code runs, nothing is allocated and nobody is woken under the lock, which no thread holds for
- * longer than a few dozen instructions.
+ * A thread without a runtime waits on a condition variable of its own, on its stack: it is signalled
+ * under the lock, which the thread must have again before it goes on.
+ *
+ * No user code runs, nothing is allocated and no runtime is woken under the lock, which no thread holds
+ * for longer than a few dozen instructions.
  */
 #include "shared_channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define WAKES 16 /* at a time, when it is closed */
 
@@ -62,7 +66,7 @@ static void leave(struct queue *queue, struct weft__shared_wait *wait)
 }
 
 /* Ends the wait of the first in the queue. Its memory may be gone afterwards. Returns its inbox, to be
- * nudged after the lock is left. */
+ * nudged after the lock is left; NULL: a thread, which has been told. */
 static struct weft_inbox *wake_first(struct queue *queue, int status)
 {
     struct weft__shared_wait *wait = queue->first;
@@ -70,8 +74,10 @@ static struct weft_inbox *wake_first(struct queue *queue, int status)
 
     leave(queue, wait);
     wait->status = status;
-    weft__inbox_push(inbox,
-                     &wait->task); /* it is open: a runtime that ends evicts its guests first */
+    if (inbox == NULL)
+        pthread_cond_signal(wait->changed);
+    else /* it is open: a runtime that ends evicts its guests first */
+        weft__inbox_push(inbox, &wait->task);
     return inbox;
 }
 
@@ -121,14 +127,19 @@ static void evict(struct weft__guest *guest)
 static void arrive(struct weft_runtime *rt, struct weft_shared_channel *channel,
                    struct weft__shared_wait *wait, struct queue *queue)
 {
-    wait->task.run = run_over;
-    wait->channel = weft_shared_channel_ref(channel);
-    wait->inbox = rt->inbox;
+    wait->channel = channel;
     wait->sends = queue == &channel->senders;
+    enter(queue, wait);
+    if (rt == NULL) {
+        wait->inbox = NULL;
+        return;
+    }
+    wait->task.run = run_over;
+    wait->inbox = rt->inbox;
+    weft_shared_channel_ref(channel);
     weft__guest_add(rt, &wait->guest, evict);
     if (channel->cluster == NULL) /* from outside, for all we know */
         weft__inbox_hold(wait->inbox);
-    enter(queue, wait);
 }
 
 bool weft__shared_leave(struct weft__shared_wait *wait)
@@ -280,7 +291,8 @@ void weft_shared_channel_close(struct weft_shared_channel *channel)
             woken[count++] = wake_first(&channel->receivers, -ENODATA);
         pthread_mutex_unlock(&channel->lock);
         for (unsigned i = 0; i < count; i++)
-            weft__inbox_nudge(woken[i]);
+            if (woken[i] != NULL)
+                weft__inbox_nudge(woken[i]);
     } while (count == WAKES);
 }
 
@@ -320,4 +332,72 @@ int weft_shared_channel_try_recv(struct weft_shared_channel *channel, union weft
     int rc = value == NULL ? -EINVAL : weft__shared_recv(weft__rt, channel, value, NULL);
 
     return rc == WEFT__SHARED_WAITS ? -EAGAIN : rc;
+}
+
+/* ---- threads without a runtime ---- */
+
+/* A deadline for pthread_cond_timedwait on CLOCK_MONOTONIC. */
+static struct timespec to_timespec(weft_time at)
+{
+    return (struct timespec){.tv_sec = at / WEFT_SEC(1), .tv_nsec = at % WEFT_SEC(1)};
+}
+
+static int await_end(struct weft__shared_wait *wait, weft_time deadline)
+{
+    struct weft_shared_channel *channel = wait->channel;
+    struct timespec until = to_timespec(deadline);
+    int rc = 0;
+
+    pthread_mutex_lock(&channel->lock);
+    while (wait->next != NULL && rc == 0)
+        rc = deadline == WEFT_FOREVER
+                 ? pthread_cond_wait(wait->changed, &channel->lock)
+                 : pthread_cond_timedwait(wait->changed, &channel->lock, &until);
+    if (wait->next != NULL) {
+        leave(wait->sends ? &channel->senders : &channel->receivers, wait);
+        wait->status = -ETIMEDOUT;
+    }
+    pthread_mutex_unlock(&channel->lock);
+    return wait->status;
+}
+
+/* Sends *value, or receives it. */
+static int transfer(struct weft_shared_channel *channel, union weft_value *value, bool sends,
+                    weft_time deadline)
+{
+    struct weft__shared_wait wait, *may_wait = deadline <= WEFT_NOWAIT ? NULL : &wait;
+    pthread_condattr_t monotonic;
+    pthread_cond_t changed;
+    int rc;
+
+    if (weft__rt != NULL)
+        return -EDEADLK;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    wait.changed = &changed;
+    rc = sends ? weft__shared_send(NULL, channel, *value, may_wait)
+               : weft__shared_recv(NULL, channel, value, may_wait);
+    if (rc == WEFT__SHARED_WAITS && may_wait == NULL) {
+        rc = -ETIMEDOUT;
+    } else if (rc == WEFT__SHARED_WAITS) {
+        rc = await_end(&wait, deadline);
+        if (rc == 0)
+            *value = wait.value;
+    }
+    pthread_cond_destroy(&changed);
+    return rc;
+}
+
+int weft_shared_channel_send(struct weft_shared_channel *channel, union weft_value value,
+                             weft_time deadline)
+{
+    return transfer(channel, &value, true, deadline);
+}
+
+int weft_shared_channel_recv(struct weft_shared_channel *channel, union weft_value *value,
+                             weft_time deadline)
+{
+    return value == NULL ? -EINVAL : transfer(channel, value, false, deadline);
 }

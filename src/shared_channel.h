@@ -19,7 +19,8 @@ struct weft__shared_wait {
     struct weft_task task; /* posted when it is over */
     struct weft__guest guest;
     struct weft_shared_channel *channel;
-    struct weft_inbox *inbox;
+    struct weft_inbox *inbox; /* NULL: of a thread without a runtime, which has the next instead */
+    pthread_cond_t *changed;
     /* ---- */
     struct weft__shared_wait *next, *prev; /* in the queue; next NULL: in none */
     bool sends;

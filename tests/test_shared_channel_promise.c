@@ -429,6 +429,101 @@ Test(shared_channel_promise, fed_by_a_plain_thread)
     }
 }
 
+/* Threads without a runtime wait, too: with a deadline, until it is closed, and beside each other. */
+static void *block_to_receive(void *sum)
+{
+    union weft_value value;
+    int rc;
+
+    while ((rc = weft_shared_channel_recv(channel, &value, WEFT_FOREVER)) == 0)
+        *(int64_t *)sum += value.num;
+    return (void *)(intptr_t)rc;
+}
+
+static void *block_to_send(void *unused)
+{
+    (void)unused;
+    for (int i = 1; i <= ITEMS; i++)
+        cr_assert_eq(weft_shared_channel_send(channel, weft_num(i), WEFT_FOREVER), 0);
+    return NULL;
+}
+
+static void *block_on_full(void *unused)
+{
+    (void)unused;
+    return (void *)(intptr_t)weft_shared_channel_send(channel, weft_num(1), WEFT_FOREVER);
+}
+
+Test(shared_channel_promise, threads_block)
+{
+    for (size_t capacity = 0; capacity < 3; capacity++) {
+        pthread_t senders[2], receivers[2];
+        int64_t sums[2] = {0};
+        union weft_value value = weft_num(7);
+        void *result;
+
+        channel = weft_shared_channel_create(NULL, capacity, NULL);
+        cr_assert_eq(weft_shared_channel_recv(channel, &value, WEFT_NOWAIT), -ETIMEDOUT);
+        cr_assert_eq(weft_shared_channel_recv(channel, &value, weft_after(WEFT_MS(1))), -ETIMEDOUT);
+        cr_assert_eq(value.num, 7);
+        for (size_t i = 0; i < capacity; i++)
+            cr_assert_eq(weft_shared_channel_send(channel, value, WEFT_NOWAIT), 0);
+        cr_assert_eq(weft_shared_channel_send(channel, value, WEFT_NOWAIT), -ETIMEDOUT);
+        cr_assert_eq(weft_shared_channel_send(channel, value, weft_after(WEFT_MS(1))), -ETIMEDOUT);
+        cr_assert_eq(weft_shared_channel_count(channel), capacity);
+        for (size_t i = 0; i < capacity; i++)
+            cr_assert_eq(weft_shared_channel_recv(channel, &value, WEFT_FOREVER), 0);
+
+        for (int i = 0; i < 2; i++) {
+            pthread_create(&senders[i], NULL, block_to_send, NULL);
+            pthread_create(&receivers[i], NULL, block_to_receive, &sums[i]);
+        }
+        for (int i = 0; i < 2; i++)
+            pthread_join(senders[i], NULL);
+        weft_shared_channel_close(channel);
+        for (int i = 0; i < 2; i++) {
+            pthread_join(receivers[i], &result);
+            cr_assert_eq((intptr_t)result, -ENODATA);
+        }
+        cr_assert_eq(sums[0] + sums[1], (int64_t)ITEMS * (ITEMS + 1));
+        cr_assert_eq(weft_shared_channel_send(channel, value, WEFT_FOREVER), -EPIPE);
+        cr_assert_eq(weft_shared_channel_recv(channel, NULL, WEFT_FOREVER), -EINVAL);
+        cr_assert_eq(weft_shared_channel_send(NULL, value, WEFT_FOREVER), -EINVAL);
+        weft_shared_channel_unref(channel);
+    }
+}
+
+Test(shared_channel_promise, closing_ends_the_wait_of_a_thread)
+{
+    pthread_t thread;
+    void *result;
+
+    channel = weft_shared_channel_create(NULL, 0, NULL);
+    pthread_create(&thread, NULL, block_on_full, NULL);
+    weft_shared_channel_close(channel); /* before it waits, or while */
+    pthread_join(thread, &result);
+    cr_assert_eq((intptr_t)result, -EPIPE);
+    weft_shared_channel_unref(channel);
+}
+
+static struct promise *cannot_block(void *unused)
+{
+    union weft_value value;
+
+    (void)unused;
+    cr_assert_eq(weft_shared_channel_send(channel, weft_num(1), WEFT_FOREVER), -EDEADLK);
+    cr_assert_eq(weft_shared_channel_recv(channel, &value, WEFT_FOREVER), -EDEADLK);
+    return promise_fulfilled(weft_num(0));
+}
+
+Test(shared_channel_promise, a_runtime_does_not_block)
+{
+    channel = weft_shared_channel_create(NULL, 1, NULL);
+    cr_assert_eq(run_once(&setups[0], cannot_block), 0);
+    cr_assert_eq(weft_shared_channel_count(channel), 0);
+    weft_shared_channel_unref(channel);
+}
+
 /* ---- a cluster's own ---- */
 
 static struct promise *use_foreign(void *unused)
@@ -458,6 +553,7 @@ Test(shared_channel_promise, of_one_cluster_only)
         channel = weft_shared_channel_create(servers, 1, NULL);
         cr_assert_eq(weft_shared_channel_try_send(channel, weft_num(1)), -EPERM);
         cr_assert_eq(weft_shared_channel_try_recv(channel, &value), -EPERM);
+        cr_assert_eq(weft_shared_channel_send(channel, weft_num(1), WEFT_FOREVER), -EPERM);
         cr_assert_eq(run_once(&setups[0], use_foreign), 0);
         for (unsigned i = 0; i < 2; i++)
             weft_post(weft_cluster_inbox(servers, i), &tasks[i]);

@@ -29,7 +29,7 @@ struct weft_shared_channel;
  * (NULL: none) is for items that nobody has received at the end; on any thread.
  *
  * cluster: NULL: every thread may use it, and a runtime that waits for it is never taken for
- * deadlocked. Else only that cluster's runtimes may (others get -EPERM), and waiting for it is nothing
+ * deadlocked. Else only that cluster's runtimes may (others, and threads, get -EPERM), and waiting for it is nothing
  * that could come from outside: so a deadlock of the cluster is seen.
  *
  * Returns one reference, or NULL without memory. Any thread. Since 0.1. */
@@ -57,6 +57,15 @@ WEFT_API WEFT_NODISCARD int weft_shared_channel_try_send(struct weft_shared_chan
                                                          union weft_value value);
 WEFT_API WEFT_NODISCARD int weft_shared_channel_try_recv(struct weft_shared_channel *channel,
                                                          union weft_value *value);
+
+/* Send or receive on a thread without a runtime: block it until that is done. *value is set when the
+ * result is 0. Return 0; -EPIPE, -ENODATA as below; -ETIMEDOUT when the deadline has passed first, or it
+ * would have had to wait (WEFT_NOWAIT); -EPERM for a channel of a cluster; -EINVAL for NULL; -EDEADLK
+ * on a runtime's thread, all of which would stand still. Any other thread. Since 0.1. */
+WEFT_API WEFT_NODISCARD int weft_shared_channel_send(struct weft_shared_channel *channel,
+                                                     union weft_value value, weft_time deadline);
+WEFT_API WEFT_NODISCARD int weft_shared_channel_recv(struct weft_shared_channel *channel,
+                                                     union weft_value *value, weft_time deadline);
 
 /* Sends an item: fulfilled with 0 when the channel has it; -EPIPE: it is closed. Canceling ends the
  * wait, and the item is still the sender's. Also -EPERM, -ENOMEM, -EINVAL. Never NULL. Runtime's
