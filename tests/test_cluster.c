@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <weft/fiber.h>
 #include <weft/promise.h>
+#include <weft/shared_channel.h>
 
 /* ---- all run ---- */
 
@@ -539,4 +540,96 @@ Test(cluster, a_child_of_fork_has_no_cluster)
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     weft_cluster_stop(cluster);
     cr_assert_eq(weft_cluster_join(cluster), 0);
+}
+
+/* ---- descriptors that are handed out ---- */
+
+#define HANDED 40
+
+static struct weft_shared_channel *handed;
+static int outer[HANDED]; /* the peers of those handed out */
+static atomic_int taken;
+
+static void close_number(void *number)
+{
+    close((int)(intptr_t)number);
+}
+
+static void close_box(void *box)
+{
+    if (*(int *)box >= 0)
+        close(*(int *)box);
+    free(box);
+}
+
+static int64_t take_box(void *box)
+{
+    close(*(int *)box);
+    *(int *)box = -1;
+    atomic_fetch_add(&taken, 1);
+    return 0;
+}
+
+/* By turns in a call that owns it, and through a channel that owns what is in it. */
+static int hand_out(struct weft_cluster *cluster)
+{
+    for (int i = 0; i < HANDED; i++) {
+        int pair[2], *box;
+
+        make_pair(pair);
+        outer[i] = pair[0];
+        if (i % 2 == 0) {
+            if (fiber_shared_channel_send(handed, weft_num(pair[1]), WEFT_FOREVER) < 0)
+                close(pair[1]);
+            continue;
+        }
+        box = malloc(sizeof *box);
+        cr_assert_not_null(box);
+        *box = pair[1];
+        promise_unref(fiber_spawn_on(weft_cluster_inbox(cluster, 1), take_box, box, close_box));
+        fiber_yield();
+    }
+    return 0;
+}
+
+/* Takes some, and ends; what comes then is nobody's. */
+static int take_some(void)
+{
+    union weft_value fd;
+
+    for (int i = 0; i < HANDED / 4; i++) {
+        if (fiber_shared_channel_recv(handed, &fd, WEFT_FOREVER) < 0)
+            return -EPROTO;
+        close((int)fd.num);
+        atomic_fetch_add(&taken, 1);
+    }
+    return 0;
+}
+
+static int give_or_take(struct weft_cluster *cluster, unsigned index, void *unused)
+{
+    (void)unused;
+    return index == 0 ? hand_out(cluster) : take_some();
+}
+
+Test(cluster, no_descriptor_is_lost_with_the_runtime_it_was_for)
+{
+    EACH_SETUP(setup)
+    {
+        struct weft_cluster_options options = cluster_options(setup, 2);
+        int before = open_descriptors();
+
+        taken = 0;
+        handed = weft_shared_channel_create(NULL, HANDED, close_number);
+        cr_assert_eq(weft_cluster_run(give_or_take, NULL, &options), 0, "%s", setup->name);
+        weft_shared_channel_unref(handed);
+        cr_assert_geq(taken, HANDED / 4);
+        for (int i = 0; i < HANDED; i++) {
+            char byte;
+
+            cr_assert_eq(read(outer[i], &byte, 1), 0, "%d is still open somewhere", i);
+            close(outer[i]);
+        }
+        cr_assert_eq(open_descriptors(), before);
+    }
 }
