@@ -118,7 +118,12 @@ bool weft__inbox_held(const struct weft_inbox *inbox)
 
 bool weft__inbox_sleep(struct weft_inbox *inbox, bool lonely)
 {
-    atomic_store(&inbox->asleep, true);
+    /* Nobody else can post: only this thread can let others, and they then see what it wrote before. So
+     * no fence is needed. */
+    if (inbox->cluster == NULL && !weft__inbox_held(inbox))
+        atomic_store_explicit(&inbox->asleep, true, memory_order_relaxed);
+    else
+        atomic_store(&inbox->asleep, true);
     /* a last reference given back before this, too, has woken nobody */
     if (atomic_load(&inbox->head) == NULL && (!lonely || weft__inbox_held(inbox)))
         return true;
