@@ -4,12 +4,12 @@
  *
  * COUNT actions or a few more, of fibers in three runtimes: calls on another runtime, waited for, with a
  * deadline, cancelled, or left alone, and calls in calls; jobs for a pool of workers; items through a
- * channel that all share, and two plain threads; connections to a port on which every runtime listens, and
+ * channel that all share, and two plain threads; items that come when a thread's deadline does; connections to a port on which every runtime listens, and
  * whose accepted descriptors are handed on, by a call or through a channel. Every third cluster is
  * stopped in the middle of it.
  *
  * What must hold: a call that has returned is not running there; each item arrives once, or its sender
- * still has it; whatever a call owns is freed once; every connection is answered; no descriptor is left.
+ * still has it, or it is destroyed with its channel; whatever a call owns is freed once; every connection is answered; no descriptor is left.
  * Whatever is wrong ends the program with status 1. Plain, since Criterion doesn't run under
  * ThreadSanitizer. */
 #include <weft/weft.h>
@@ -18,6 +18,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,8 @@
 #define PER_ROUND  400 /* actions of a cluster */
 #define PER_THREAD 400 /* items that a thread sends */
 #define LEVELS     2   /* calls in calls */
+#define RACES      60  /* deadlines of a thread that come when an item does */
+#define RACE_EVERY WEFT_US(200)
 
 #define CHECK(condition, ...)                                                                   \
     do {                                                                                        \
@@ -56,7 +59,8 @@ static struct {
     unsigned round;
     struct weft_options options;
     struct weft_workers *workers;
-    struct weft_shared_channel *items, *handed, *finish;
+    struct weft_shared_channel *items, *handed, *finish, *raced;
+    weft_time races; /* when they begin */
     struct sockaddr_in address;
     atomic_int actions_left, actors_left;
     atomic_bool ending; /* from now on anything may be cut short */
@@ -214,6 +218,69 @@ static void *receive_items(void *actor)
             was_received(item.ptr);
     } while (rc != -ENODATA);
     return NULL;
+}
+
+/* ---- deadlines at the same time as items ---- */
+
+/* A thread that waits until each of the times, ... */
+static void *wait_in_race(void *actor)
+{
+    bool sends = ((struct actor *)actor)->strict;
+    union weft_value item;
+
+    for (int i = 0; i < RACES && (!sends || new_item(&item)); i++) {
+        weft_time deadline = s.races + i * RACE_EVERY;
+        int rc = sends ? weft_shared_channel_send(s.raced, item, deadline)
+                       : weft_shared_channel_recv(s.raced, &item, deadline);
+
+        CHECK(rc == 0 || rc == -ETIMEDOUT, "%s", weft_strerror(rc));
+        if (rc == 0 && sends)
+            was_sent(item);
+        else if (rc == 0)
+            was_received(item.ptr);
+    }
+    return NULL;
+}
+
+/* ... and one that does the other half a little later, when that one is about to wake or has just woken:
+ * a kernel's timers are late by some 50 us. */
+static void *hit_in_race(void *actor)
+{
+    struct actor *a = actor;
+    union weft_value item;
+
+    for (int i = 0; i < RACES && (a->strict || new_item(&item)); i++) {
+        weft_time at = s.races + i * RACE_EVERY + (int64_t)draw(a, WEFT_US(150));
+
+        while (weft_now() < at)
+            sched_yield();
+        if (a->strict && weft_shared_channel_try_recv(s.raced, &item) == 0)
+            was_received(item.ptr);
+        else if (!a->strict && weft_shared_channel_try_send(s.raced, item) == 0)
+            was_sent(item);
+    }
+    return NULL;
+}
+
+/* `strict` says who of the two sends. What is in the channel afterwards stays there. */
+static void race(struct actor *a, size_t capacity)
+{
+    struct actor waiter = {draw(a, UINT64_MAX) | 1, 0, draw(a, 2), false}, hitter = waiter;
+    pthread_t waiting, hitting;
+    union weft_value item;
+
+    s.raced = weft_shared_channel_create(NULL, capacity, was_received);
+    CHECK(s.raced != NULL, "no memory");
+    s.races = weft_after(RACE_EVERY);
+    pthread_create(&waiting, NULL, wait_in_race, &waiter);
+    pthread_create(&hitting, NULL, hit_in_race, &hitter);
+    pthread_join(waiting, NULL);
+    pthread_join(hitting, NULL);
+    while (new_item(&item) && weft_shared_channel_try_send(s.raced, item) == 0)
+        was_sent(item);
+    if (draw(a, 2))
+        weft_shared_channel_close(s.raced);
+    weft_shared_channel_unref(s.raced);
 }
 
 /* ---- calls and jobs ---- */
@@ -596,6 +663,7 @@ static void run_round(struct actor *a)
     weft_shared_channel_unref(s.items);
     weft_shared_channel_unref(s.handed);
     weft_shared_channel_unref(s.finish);
+    race(a, capacities[draw(a, 4)]);
     close(port);
     check_items();
     CHECK(s.made == s.gone, "%ld made, %ld freed", s.made, s.gone);
@@ -617,7 +685,7 @@ int main(int argc, char **argv)
     count = strtol(argv[2], NULL, 10);
     s.options = options;
     s.options.engine = argc > 3 ? argv[3] : NULL;
-    s.max_items = 8 * PER_ROUND + PER_THREAD;
+    s.max_items = 8 * PER_ROUND + PER_THREAD + 2 * RACES + 64;
     s.sent = calloc(s.max_items, sizeof *s.sent);
     s.received = calloc(s.max_items, sizeof *s.received);
     CHECK(s.sent != NULL && s.received != NULL, "no memory");
