@@ -137,6 +137,8 @@ void weft__call_cancel(struct weft__call *call)
 {
     unsigned count = atomic_load(&call->abroad);
 
+    if (call->there == NULL) /* it goes nowhere, and is being returned */
+        return;
     if (atomic_exchange(&call->cancel_sent, true))
         return;
     do {

@@ -48,9 +48,9 @@ struct weft__call {
     void *remote;                         /* what is done there: the class's */
     void *job;                            /* the route's */
     struct weft_task go, stop;
-    struct weft__guest guest; /* there, while it runs */
-    struct weft_inbox *here, *there;
-    struct weft__storage *locals; /* a copy of the caller's, until they are bound there */
+    struct weft__guest guest;        /* there, while it runs */
+    struct weft_inbox *here, *there; /* there NULL: it has been sent nowhere */
+    struct weft__storage *locals;    /* a copy of the caller's, until they are bound there */
     atomic_uint abroad;
     atomic_bool cancel_sent;
     bool outside; /* both inboxes are held; else they are of one cluster */

@@ -4,6 +4,7 @@
 #include "cluster_support.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <weft/fiber.h>
@@ -254,6 +255,69 @@ Test(workers, a_stopped_runtime_cancels_its_jobs)
         create_pool(setup, 1, 0);
         cr_assert_eq(weft_cluster_run(stop_meanwhile, NULL, &options), 0, "%s", setup->name);
         end_pool();
+    }
+}
+
+/* A job that is given up when its pool, which ends, has let go of it, but has not given it back yet. The
+ * one before it is of a runtime that has ended, so what it owns is freed by who ends the pool. */
+static sem_t freeing, may_free;
+
+static void free_slowly(void *unused)
+{
+    (void)unused;
+    sem_post(&freeing);
+    while (sem_wait(&may_free) < 0)
+        ;
+}
+
+static int leave_job(void *unused)
+{
+    (void)unused;
+    promise_unref(fiber_submit(pool, WEFT_CPU, hold_worker, NULL, NULL));
+    while (sem_wait(&begun) < 0)
+        ;
+    promise_unref(fiber_submit(pool, WEFT_CPU, count_run, NULL, free_slowly));
+    return 0;
+}
+
+static void *cancel_pool(void *unused)
+{
+    cr_assert_eq(weft_workers_destroy(pool, WEFT_WORKERS_CANCEL), 0);
+    return unused;
+}
+
+static int give_up_late(void *ending)
+{
+    struct promise *job = fiber_submit(pool, WEFT_CPU, count_run, NULL, count_free);
+    int rc;
+
+    cr_assert_eq(pthread_create(ending, NULL, cancel_pool, NULL), 0);
+    while (sem_wait(&freeing) < 0)
+        ;
+    promise_cancel(job);
+    sem_post(&may_free);
+    rc = fiber_await(job, NULL, WEFT_FOREVER);
+    sem_post(&may_end);
+    return rc;
+}
+
+Test(workers, given_up_while_its_pool_ends)
+{
+    EACH_SETUP(setup)
+    {
+        pthread_t ending;
+
+        sem_init(&begun, 0, 0);
+        sem_init(&may_end, 0, 0);
+        sem_init(&freeing, 0, 0);
+        sem_init(&may_free, 0, 0);
+        ran = freed = 0;
+        create_pool(setup, 1, 0);
+        cr_assert_eq(run_on(setup, leave_job, NULL), 0, "%s", setup->name);
+        cr_assert_eq(run_on(setup, give_up_late, &ending), -ESHUTDOWN, "%s", setup->name);
+        pthread_join(ending, NULL);
+        cr_assert_eq(ran, 0);
+        cr_assert_eq(freed, 1);
     }
 }
 
