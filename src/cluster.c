@@ -68,12 +68,31 @@ int (*weft__thread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *
 
 /* ---- cpus ---- */
 
+/* What the calling thread had before its cluster pinned it; NULL: it is not pinned. */
+static const struct cpus *before_pin(void)
+{
+    return weft__member != NULL && weft__member->cluster->options.pin ? &weft__member->cluster->cpus
+                                                                      : NULL;
+}
+
+static int copy_cpus(struct cpus *to, const struct cpus *from)
+{
+    *to = *from;
+    to->set = malloc(from->size);
+    if (to->set == NULL)
+        return -ENOMEM;
+    memcpy(to->set, from->set, from->size);
+    return 0;
+}
+
 static int read_cpus(struct cpus *cpus)
 {
     size_t size = CPU_ALLOC_SIZE(CPU_SETSIZE);
     cpu_set_t *set = NULL;
     int rc;
 
+    if (before_pin() != NULL)
+        return copy_cpus(cpus, before_pin());
     for (;; size *= 2) {
         set = malloc(size);
         if (set == NULL)
@@ -124,6 +143,22 @@ static int pin(const struct cpus *cpus, unsigned index)
 static void unpin(const struct cpus *cpus)
 {
     pthread_setaffinity_np(pthread_self(), cpus->size, cpus->set);
+}
+
+int weft__thread_start(pthread_t *thread, pthread_attr_t *attributes, void *(*run)(void *),
+                       void *arg)
+{
+    const struct cpus *before = before_pin();
+    int rc;
+
+    if (before != NULL)
+        pthread_attr_setaffinity_np(attributes, before->size, before->set);
+    rc = weft__thread_create(thread, attributes, run, arg);
+    if (rc == EINVAL && before != NULL) { /* they have been taken from the process since */
+        pthread_attr_setaffinity_np(attributes, 0, before->set);
+        rc = weft__thread_create(thread, attributes, run, arg);
+    }
+    return -rc;
 }
 
 /* ---- a member's life ---- */
@@ -426,13 +461,15 @@ static int create(struct weft_cluster **out, weft_cluster_main_fn *main, void *a
 /* Threads for the members from number `first` on. A failure is a member's that leaves. */
 static void start_threads(struct weft_cluster *cluster, unsigned first)
 {
+    pthread_attr_t attributes;
     int rc = 0;
 
+    pthread_attr_init(&attributes);
     for (unsigned i = first; i < cluster->count; i++) {
         struct weft__member *member = &cluster->member[i];
 
         if (rc == 0) {
-            rc = -weft__thread_create(&member->thread, NULL, run_thread, member);
+            rc = weft__thread_start(&member->thread, &attributes, run_thread, member);
             member->has_thread = rc == 0;
             if (rc < 0)
                 report_start(member, "no thread (RLIMIT_NPROC, pids.max of the control group)", rc);
@@ -440,6 +477,7 @@ static void start_threads(struct weft_cluster *cluster, unsigned first)
         if (rc < 0)
             leave(member, rc);
     }
+    pthread_attr_destroy(&attributes);
 }
 
 /* Waits for the threads. The first failure. */

@@ -10,6 +10,8 @@
  */
 #include "offload.h"
 
+#include "cluster.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -206,14 +208,14 @@ static int add_thread(void)
     pthread_attr_setstacksize(&attributes, STACK_SIZE);
     sigfillset(&all); /* the program's signals are for the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, &attributes, work, NULL);
+    rc = weft__thread_start(&thread, &attributes, work, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (rc == 0) {
         pool.threads++;
         pool.starting++;
     }
-    return -rc;
+    return rc;
 }
 
 /* Whether there is a job that could run, but for which no thread has time: each of those that have

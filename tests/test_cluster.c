@@ -515,6 +515,28 @@ Test(cluster, pinned_and_named)
     cr_assert_eq(weft_cluster_run(check_name, NULL, &options), 0);
 }
 
+/* One cpu is left, the last. */
+Test(cluster, pinned_to_what_is_allowed)
+{
+    struct weft_cluster_options options = cluster_options(&setups[0], 3);
+    cpu_set_t all, last, after;
+    int cpu = CPU_SETSIZE - 1;
+
+    CPU_ZERO(&all);
+    CPU_ZERO(&last);
+    CPU_ZERO(&after);
+    options.pin = true;
+    cr_assert_eq(sched_getaffinity(0, sizeof all, &all), 0);
+    while (!CPU_ISSET((size_t)cpu, &all))
+        cpu--;
+    CPU_SET((size_t)cpu, &last);
+    cr_assert_eq(sched_setaffinity(0, sizeof last, &last), 0);
+    cr_assert_eq(weft_cpu_count(), 1);
+    cr_assert_eq(weft_cluster_run(check_pin, NULL, &options), 0);
+    sched_getaffinity(0, sizeof after, &after);
+    cr_assert(CPU_EQUAL(&last, &after));
+}
+
 /* ---- fork ---- */
 
 Test(cluster, a_child_of_fork_has_no_cluster)

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <weft/fiber.h>
@@ -319,6 +320,59 @@ Test(workers, given_up_while_its_pool_ends)
         cr_assert_eq(ran, 0);
         cr_assert_eq(freed, 1);
     }
+}
+
+/* ---- pinned callers ---- */
+
+static cpu_set_t all_cpus;
+
+static bool has_all_cpus(void)
+{
+    cpu_set_t mine;
+
+    CPU_ZERO(&mine);
+    return sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_EQUAL(&mine, &all_cpus);
+}
+
+static int64_t job_with_all_cpus(void *unused)
+{
+    (void)unused;
+    return has_all_cpus();
+}
+
+static int block_with_all_cpus(void *unused)
+{
+    (void)unused;
+    return has_all_cpus();
+}
+
+static int start_from_pinned(struct weft_cluster *cluster, unsigned index, void *unused)
+{
+    cpu_set_t mine;
+
+    (void)cluster;
+    (void)index;
+    cr_assert_eq(sched_getaffinity(0, sizeof mine, &mine), 0);
+    cr_assert_eq(CPU_COUNT(&mine), 1);
+    cr_assert_eq(weft_cpu_count(), CPU_COUNT(&all_cpus));
+    cr_assert_eq(weft_workers_count(NULL), CPU_COUNT(&all_cpus));
+    cr_assert_eq(fiber_work(NULL, WEFT_CPU, job_with_all_cpus, unused, WEFT_FOREVER), 1);
+    cr_assert_eq(fiber_blocking(block_with_all_cpus, unused, WEFT_FOREVER), 1);
+    return 0;
+}
+
+/* The threads that a pinned runtime starts for others are not pinned with it. */
+Test(workers, of_a_pinned_runtime)
+{
+    struct weft_cluster_options options = cluster_options(&setups[0], 1);
+
+    CPU_ZERO(&all_cpus);
+    cr_assert_eq(sched_getaffinity(0, sizeof all_cpus, &all_cpus), 0);
+    if (CPU_COUNT(&all_cpus) < 2)
+        cr_skip_test("one cpu");
+    options.pin = true;
+    cr_assert_eq(weft_cluster_run(start_from_pinned, NULL, &options), 0);
+    cr_assert(has_all_cpus());
 }
 
 /* ---- soak ---- */

@@ -40,7 +40,8 @@ struct weft_cluster_options {
     unsigned
         mains; /* how many of them, from number 0 on, call main; default: all. The others serve:
                      * they run what comes to them, and stop when the last main is over */
-    bool pin;  /* each thread on one cpu of those that the starting thread may use */
+    bool pin;  /* each thread on one cpu of those that the starting thread may use; threads that the
+                * library starts from there (workers, offloaded calls) may use them all */
     const char
         *name; /* of the threads, copied, cut at 10 bytes; default "weft": "weft-0", "weft-1" */
     const struct weft_options *runtime; /* of every runtime */
@@ -106,8 +107,8 @@ WEFT_API struct weft_inbox *weft_cluster_next(struct weft_cluster *cluster);
 WEFT_API struct weft_cluster *weft_cluster_current(void);
 WEFT_API int weft_cluster_index(void);
 
-/* The cpus that the calling thread may use (sched_getaffinity(2)), 1 at least. Any thread. Since
- * 0.1. */
+/* The cpus that the calling thread may use (sched_getaffinity(2)), 1 at least; on a thread that its
+ * cluster has pinned, those that the cluster may use. Any thread. Since 0.1. */
 WEFT_API unsigned weft_cpu_count(void);
 
 /* ---- Calls on another runtime ----------------------------------------------------------------- */
