@@ -539,6 +539,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
 static void after_fork_in_child(void)
 {
     weft__rt = NULL;
+    weft__member = NULL;
     weft__forks++;
 }
 

@@ -539,6 +539,39 @@ Test(cluster, pinned_to_what_is_allowed)
 
 /* ---- fork ---- */
 
+static int of_no_cluster(void *unused)
+{
+    (void)unused;
+    return weft_cluster_current() == NULL && weft_cluster_index() == -EINVAL ? 0 : -EPROTO;
+}
+
+static int run_in_child(struct weft_cluster *cluster, unsigned index, void *unused)
+{
+    int status;
+    pid_t child;
+
+    (void)index;
+    child = fork();
+    if (child == 0)
+        _exit(weft_run(of_no_cluster, unused, NULL) == 0 && weft_cluster_join(cluster) == -ECHILD
+                  ? 0
+                  : 1);
+    if (waitpid(child, &status, 0) != child)
+        return -ECHILD;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPROTO;
+}
+
+/* A runtime in a child has nothing to do with the cluster of the thread that has forked: it would wait
+ * for the others, of which there are none. */
+Test(cluster, a_child_of_a_member_is_none)
+{
+    struct weft_cluster_options options = cluster_options(&setups[0], 2);
+
+    if (slow_tools())
+        return; /* as below */
+    cr_assert_eq(weft_cluster_run(run_in_child, NULL, &options), 0);
+}
+
 Test(cluster, a_child_of_fork_has_no_cluster)
 {
     struct weft_cluster_options options = cluster_options(&setups[0], 2);
