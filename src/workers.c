@@ -265,6 +265,19 @@ void weft__work_cancel(struct weft__call *call)
 
 /* ---- pools ---- */
 
+/* The parent's threads are not here, and its pool is nothing but memory. */
+static void forget_all(void)
+{
+    pthread_mutex_init(&own.lock, NULL);
+    own.pool = NULL;
+    atomic_store(&all_workers, 0);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_all);
+}
+
 static void warn_of_too_many(const struct weft_workers_options *options, unsigned all)
 {
     unsigned cpus = weft_cpu_count();
@@ -327,6 +340,7 @@ int weft_workers_create(struct weft_workers **workers, const struct weft_workers
 
     if (rc < 0)
         return rc;
+    pthread_once(&own.once, watch_forks);
     cluster_options.count = options.count;
     cluster_options.pin = options.pin;
     cluster_options.name = options.name;
@@ -373,24 +387,11 @@ int weft_workers_destroy(struct weft_workers *workers, enum weft_workers_end how
 
 /* ---- the process's own ---- */
 
-/* The parent's threads are not here, and its pool is nothing but memory. */
-static void forget_own(void)
-{
-    pthread_mutex_init(&own.lock, NULL);
-    own.pool = NULL;
-    atomic_store(&all_workers, 0);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_own);
-}
-
 static int own_pool(struct weft_workers **workers)
 {
     int rc = 0;
 
-    pthread_once(&own.once, watch_forks);
+    pthread_once(&own.once, watch_forks); /* before the lock is first held */
     pthread_mutex_lock(&own.lock);
     if (own.pool == NULL)
         rc = weft_workers_create(&own.pool, NULL);

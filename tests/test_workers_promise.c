@@ -584,6 +584,30 @@ static struct promise *use_parents(void *unused)
     return promise_submit(pool, 1, square, NULL, NULL);
 }
 
+/* The parent's workers don't count in a child. */
+Test(workers_promise, a_child_of_fork_has_cpus_of_its_own)
+{
+    struct weft_workers_options options = pool_options(&setups[0], weft_cpu_count());
+    struct weft_workers *others;
+    int status;
+    pid_t child;
+
+    if (slow_tools())
+        return; /* as below */
+    create_pool(&setups[0], weft_cpu_count(), 0);
+    child = fork();
+    if (child == 0) {
+        bool good = weft_workers_create(&others, &options) == 0 &&
+                    !report_contains("worker threads") &&
+                    weft_workers_destroy(others, WEFT_WORKERS_DRAIN) == 0;
+
+        _exit(good ? 0 : 1);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    cr_assert_eq(weft_workers_destroy(pool, WEFT_WORKERS_DRAIN), 0);
+}
+
 Test(workers_promise, a_child_of_fork_has_pools_of_its_own)
 {
     int status;
