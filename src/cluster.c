@@ -46,6 +46,7 @@ struct weft_cluster {
     char name[11];
     int pid; /* whose threads these are */
     struct cpus cpus;
+    bool quiet; /* its threads take no signals */
 
     enum verdict verdict;
     unsigned present; /* runtimes that have started */
@@ -145,19 +146,37 @@ static void unpin(const struct cpus *cpus)
     pthread_setaffinity_np(pthread_self(), cpus->size, cpus->set);
 }
 
-int weft__thread_start(pthread_t *thread, pthread_attr_t *attributes, void *(*run)(void *),
-                       void *arg)
+/* All, but those by which a thread is told of its own faults: blocked, they would end the process without
+ * the program's handler. */
+static void block_signals(sigset_t *before)
+{
+    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    sigset_t set;
+
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&set, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &set, before);
+}
+
+int weft__thread_start(pthread_t *thread, pthread_attr_t *attributes, bool quiet,
+                       void *(*run)(void *), void *arg)
 {
     const struct cpus *before = before_pin();
+    sigset_t signals;
     int rc;
 
     if (before != NULL)
         pthread_attr_setaffinity_np(attributes, before->size, before->set);
+    if (quiet)
+        block_signals(&signals);
     rc = weft__thread_create(thread, attributes, run, arg);
     if (rc == EINVAL && before != NULL) { /* they have been taken from the process since */
         pthread_attr_setaffinity_np(attributes, 0, before->set);
         rc = weft__thread_create(thread, attributes, run, arg);
     }
+    if (quiet)
+        pthread_sigmask(SIG_SETMASK, &signals, NULL);
     return -rc;
 }
 
@@ -469,7 +488,8 @@ static void start_threads(struct weft_cluster *cluster, unsigned first)
         struct weft__member *member = &cluster->member[i];
 
         if (rc == 0) {
-            rc = weft__thread_start(&member->thread, &attributes, run_thread, member);
+            rc = weft__thread_start(&member->thread, &attributes, cluster->quiet, run_thread,
+                                    member);
             member->has_thread = rc == 0;
             if (rc < 0)
                 report_start(member, "no thread (RLIMIT_NPROC, pids.max of the control group)", rc);
@@ -518,8 +538,8 @@ int weft_cluster_run(weft_cluster_main_fn *main, void *arg,
     return finish(cluster);
 }
 
-static int start(struct weft_cluster **out, weft_cluster_main_fn *main, void *arg,
-                 const struct weft_cluster_options *options)
+int weft__cluster_start(struct weft_cluster **out, weft_cluster_main_fn *main, void *arg,
+                        const struct weft_cluster_options *options, bool quiet)
 {
     struct weft_cluster *cluster;
     enum verdict verdict;
@@ -528,6 +548,7 @@ static int start(struct weft_cluster **out, weft_cluster_main_fn *main, void *ar
     if (rc < 0)
         return rc;
     cluster->attended = true;
+    cluster->quiet = quiet;
     start_threads(cluster, 0);
     pthread_mutex_lock(&cluster->lock);
     while (cluster->verdict == UNDECIDED)
@@ -543,7 +564,7 @@ static int start(struct weft_cluster **out, weft_cluster_main_fn *main, void *ar
 int weft_cluster_start(struct weft_cluster **cluster, weft_cluster_main_fn *main, void *arg,
                        const struct weft_cluster_options *options)
 {
-    return cluster == NULL ? -EINVAL : start(cluster, main, arg, options);
+    return cluster == NULL ? -EINVAL : weft__cluster_start(cluster, main, arg, options, false);
 }
 
 int weft_cluster_join(struct weft_cluster *cluster)

@@ -35,10 +35,14 @@ static inline bool weft__cluster_is_resting(const struct weft_runtime *rt)
     return rt->member != NULL && rt->member->resting;
 }
 
+/* weft_cluster_start; quiet: for threads that are the library's, and take none of the program's signals. */
+int weft__cluster_start(struct weft_cluster **out, weft_cluster_main_fn *main, void *arg,
+                        const struct weft_cluster_options *options, bool quiet);
+
 /* pthread_create for every thread of the library's: on a thread that its cluster has pinned, the new one
- * may use all the cpus that the cluster may. 0 or a negative errno. */
-int weft__thread_start(pthread_t *thread, pthread_attr_t *attributes, void *(*run)(void *),
-                       void *arg);
+ * may use all the cpus that the cluster may. quiet: as above. 0 or a negative errno. */
+int weft__thread_start(pthread_t *thread, pthread_attr_t *attributes, bool quiet,
+                       void *(*run)(void *), void *arg);
 
 /* pthread_create, but for tests of what happens when it fails. */
 extern int (*weft__thread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);

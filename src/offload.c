@@ -13,7 +13,6 @@
 #include "cluster.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -200,16 +199,12 @@ static unsigned runnable(void)
 static int add_thread(void)
 {
     pthread_attr_t attributes;
-    sigset_t all, before;
     pthread_t thread;
     int rc;
 
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_SIZE);
-    sigfillset(&all); /* the program's signals are for the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = weft__thread_start(&thread, &attributes, work, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rc = weft__thread_start(&thread, &attributes, true, work, NULL);
     pthread_attr_destroy(&attributes);
     if (rc == 0) {
         pool.threads++;

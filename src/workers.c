@@ -345,7 +345,7 @@ int weft_workers_create(struct weft_workers **workers, const struct weft_workers
     cluster_options.pin = options.pin;
     cluster_options.name = options.name;
     cluster_options.runtime = options.runtime;
-    rc = weft_cluster_start(&cluster, NULL, NULL, &cluster_options);
+    rc = weft__cluster_start(&cluster, NULL, NULL, &cluster_options, true);
     if (rc < 0)
         return rc;
     rc = create(workers, cluster, &options);

@@ -88,6 +88,13 @@ static int look_around(void *arg)
     return 7;
 }
 
+/* Blocked, it would end the process without the program's handler. */
+static bool is_fault(int signal)
+{
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+           signal == SIGTRAP || signal == SIGSYS;
+}
+
 static int place_main(void *unused)
 {
     struct weft_stats before = {.size = sizeof before}, after = before;
@@ -100,7 +107,7 @@ static int place_main(void *unused)
     cr_assert_null(place.runtime);
     for (int i = 1; i < NSIG; i++)
         if (i != SIGKILL && i != SIGSTOP && (i < 32 || i > 33))
-            cr_assert(sigismember(&place.mask, i), "%d", i);
+            cr_assert_eq(sigismember(&place.mask, i), !is_fault(i), "%d", i);
     cr_assert_eq(weft_stats(&before), 0);
     cr_assert_geq(before.pool_threads, 1);
     allocated = allocations;

@@ -7,10 +7,13 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <unistd.h>
 #include <weft/fiber.h>
 #include <weft/promise.h>
 #include <weft/scope.h>
+#include <weft/signals.h>
 #include <weft/workers.h>
 
 static struct weft_workers *pool;
@@ -373,6 +376,52 @@ Test(workers, of_a_pinned_runtime)
     options.pin = true;
     cr_assert_eq(weft_cluster_run(start_from_pinned, NULL, &options), 0);
     cr_assert(has_all_cpus());
+}
+
+/* ---- signals ---- */
+
+static int blocked(int signal)
+{
+    sigset_t mine;
+
+    return pthread_sigmask(SIG_SETMASK, NULL, &mine) == 0 ? sigismember(&mine, signal) : -1;
+}
+
+static int64_t job_of_quiet(void *unused)
+{
+    (void)unused;
+    return blocked(SIGTERM) == 1 && blocked(SIGUSR1) == 1 && blocked(SIGSEGV) == 0;
+}
+
+static int block_of_quiet(void *unused)
+{
+    return (int)job_of_quiet(unused);
+}
+
+static int take_signal(void *unused)
+{
+    const int wanted = SIGUSR1;
+    struct weft_signals *signals;
+
+    cr_assert_eq(fiber_work(pool, WEFT_CPU, job_of_quiet, unused, WEFT_FOREVER), 1);
+    cr_assert_eq(fiber_blocking(block_of_quiet, unused, WEFT_FOREVER), 1);
+    cr_assert_eq(blocked(SIGTERM), 0);
+    cr_assert_eq(weft_signals_create(&signals, &wanted, 1), 0);
+    cr_assert_eq(kill(getpid(), SIGUSR1), 0);
+    cr_assert_eq(fiber_signals_wait(signals, NULL, WEFT_FOREVER), SIGUSR1);
+    weft_signals_destroy(signals);
+    return 0;
+}
+
+/* Signals are for the program's threads, though workers were there before these were held. */
+Test(workers, take_no_signals)
+{
+    EACH_SETUP(setup)
+    {
+        create_pool(setup, 2, 0);
+        cr_assert_eq(run_on(setup, take_signal, NULL), 0, "%s", setup->name);
+        end_pool();
+    }
 }
 
 /* ---- soak ---- */

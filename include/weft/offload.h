@@ -10,10 +10,10 @@
  * served. A thread that has had nothing to do for five seconds ends. weft's own work that blocks (files
  * under the epoll engine, name lookups) has bounds of its own: neither keeps the other waiting.
  *
- * On a pool thread every signal is blocked, the stack has 1 MiB, and there is no runtime: nothing of
- * weft may be called there but weft_now, weft_after, weft_post, weft_inbox_unref, and the process
- * functions that need no runtime. A call that has begun cannot be broken off, by nobody: what can be
- * given up is the wait for it.
+ * On a pool thread every signal is blocked but those of a thread's own faults, the stack has 1 MiB, and
+ * there is no runtime: nothing of weft may be called there but weft_now, weft_after, weft_post,
+ * weft_inbox_unref, and the process functions that need no runtime. A call that has begun cannot be
+ * broken off, by nobody: what can be given up is the wait for it.
  */
 #ifndef WEFT_OFFLOAD_H
 #define WEFT_OFFLOAD_H

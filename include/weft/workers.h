@@ -10,6 +10,8 @@
  * weight, on the worker that is the least loaded; they never move. For calls that block the thread
  * without computing there is another pool: they want more threads than there are cpus, these don't.
  *
+ * Workers take none of the process's signals: these go to the program's threads.
+ *
  * One pool a process is enough, and more than one overcommits the cpus: libraries take a pool from
  * their caller, or the process's own (NULL). Creating more workers than cpus is allowed, and reported.
  *
