@@ -20,6 +20,7 @@
 #include <weft/ring.h>
 #include <weft/ring_stream.h>
 #include <weft/runtime.h>
+#include <weft/server.h>
 #include <weft/signals.h>
 #include <weft/watch.h>
 #if WEFT_HAS_FIBERS
