@@ -4,6 +4,7 @@
 #include <weft/ring.h>
 
 #include "ring_internal.h"
+#include "stream_internal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,7 +34,7 @@ int ring__server_open(struct ring__server *s, struct weft_server *server)
     s->rt = weft__rt;
     if (server == NULL || server->size != sizeof *server || running(server) != NULL)
         return -EINVAL;
-    rc = ring_stream_accept(&s->stream, server->listener, 0);
+    rc = ring_stream_accept(&s->stream, server->listener, RING__ONE_BY_ONE);
     if (rc < 0)
         return rc;
     s->signals = server->ignores_signals ? NULL : server->signals;

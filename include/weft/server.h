@@ -11,7 +11,7 @@
  *
  * Nothing that happens to one connection ends the server: one that fails is told of, and closed. When
  * there is no descriptor for another one (EMFILE), it waits in the listener's backlog, and the
- * runtime's report says so, once.
+ * runtime's report says so, once a minute at most.
  */
 #ifndef WEFT_SERVER_H
 #define WEFT_SERVER_H
@@ -33,8 +33,8 @@ struct weft_server {
     const char *name; /* of the connections' fibers, and in reports; NULL: "connection" */
     void *ctx;        /* handed to all functions below, and to serve */
 
-    size_t max_connections; /* served at a time. Some more (32 or so) may have been accepted, the
-                             * others wait in the backlog. 0: three quarters of the descriptors that
+    size_t max_connections; /* served at a time. One more may have been accepted, the others wait in
+                             * the listener's backlog. 0: three quarters of the descriptors that
                              * the process may have (RLIMIT_NOFILE) */
     int64_t grace;          /* ns for connections to end by themselves; negative: for ever */
     size_t stack_size;      /* bytes, of the connections' fibers; 0: the runtime's default */
