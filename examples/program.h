@@ -199,6 +199,16 @@ static inline int program_open(struct program *program)
     return 0;
 }
 
+/* A server on the program's listener, which the signals stop. */
+static inline struct weft_server program_server(const struct program *program)
+{
+    struct weft_server server = WEFT_SERVER_INIT;
+
+    server.listener = program->listener;
+    server.signals = program->signals;
+    return server;
+}
+
 /* Lets go of the signals. Returns the exit status for what weft_run returned. */
 static inline int program_end(struct program *program, int result)
 {
