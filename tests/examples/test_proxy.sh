@@ -5,7 +5,7 @@ source "$(dirname -- "$0")/lib.sh"
 
 # The server behind it. A client's first line tells it how to behave.
 cat >"$work/python/upstream.py" <<'END'
-import socket, struct, sys, threading
+import os, socket, struct, sys, threading
 
 ends = {} # how a connection ended, by the name that its client gave it
 
@@ -50,6 +50,8 @@ def serve(s):
     elif what == "hear":
         deaf[name].set()
         s.sendall(b"y")
+    elif what == "quit":
+        os._exit(0)
     elif what == "how":
         s.sendall(ends.get(name, "?").encode())
     s.close()
@@ -216,8 +218,11 @@ stop
 
 # A server that isn't there: each client sees it at once, and the log tells why.
 start proxy --to-port "$upstream"
-kill -KILL "$upstream_pid"
-wait "$upstream_pid" 2>/dev/null || true
+python "$upstream" <<'END'
+from client import *
+check(Client(port=int(sys.argv[1])).send(b"quit x\n").ends())
+END
+wait "$upstream_pid"
 unset "children[$upstream_pid]"
 python <<'END'
 from client import *
