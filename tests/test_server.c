@@ -578,6 +578,13 @@ static int listener_main(void *unused)
     start();
     cr_assert_eq(result(), -ENOTSOCK);
     close(ends[1]);
+
+    prepare();
+    close(test.server.listener);
+    test.server.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    start();
+    cr_assert_eq(result(), -EINVAL, "it doesn't listen");
+    cr_assert_eq(test.server.listener, -1);
     return 0;
 }
 

@@ -13,6 +13,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+_Static_assert(sizeof(struct weft_server) == 192, "the size of a public struct is fixed");
+
 static struct ring__server *running(const struct weft_server *server)
 {
     return server->reserved[0];
@@ -27,13 +29,16 @@ static size_t default_bound(void)
     return limit.rlim_cur / 4 * 3 + 1;
 }
 
+bool ring__server_fits(const struct weft_server *server)
+{
+    return server != NULL && server->size == sizeof *server && running(server) == NULL;
+}
+
 int ring__server_open(struct ring__server *s, struct weft_server *server)
 {
     int rc;
 
     s->rt = weft__rt;
-    if (server == NULL || server->size != sizeof *server || running(server) != NULL)
-        return -EINVAL;
     rc = ring_stream_accept(&s->stream, server->listener, RING__ONE_BY_ONE);
     if (rc < 0)
         return rc;

@@ -35,8 +35,11 @@ struct ring__server {
     void (*stopped)(struct ring__server *s);
 };
 
-/* 0, and the stream has begun; -EINVAL, -ENOSYS, ... and there is nothing to finish. begin and stopped
- * are set. */
+/* Whether it can be opened at all: else there must not be done anything to it. */
+bool ring__server_fits(const struct weft_server *server);
+
+/* 0, and the stream has begun; else there is nothing to finish but the listener to be closed. begin and
+ * stopped are set. */
 int ring__server_open(struct ring__server *s, struct weft_server *server);
 void ring__server_finish(struct ring__server *s);
 

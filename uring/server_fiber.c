@@ -193,12 +193,11 @@ int fiber_serve_at(struct weft_server *server, int (*serve)(int fd, void *ctx), 
 
     if (s.fiber == NULL)
         return fiber__cannot_wait(rt);
-    if (serve == NULL)
+    if (serve == NULL || !ring__server_fits(server))
         return -EINVAL;
     rc = ring__server_open(&s.base, server);
     if (rc < 0) {
-        if (rc != -EINVAL)
-            close_listener(server);
+        close_listener(server);
         return rc;
     }
     s.options = (struct fiber_options){.size = sizeof s.options,

@@ -309,7 +309,7 @@ struct promise *promise_serve(struct weft_server *server,
     void *extra;
     int rc;
 
-    if (rt == NULL || serve == NULL)
+    if (rt == NULL || serve == NULL || !ring__server_fits(server))
         return promise_rejected(-EINVAL);
     promise = promise__create_operation(rt, sizeof *s, cancel, &extra);
     if (extra == NULL)
@@ -332,10 +332,8 @@ struct promise *promise_serve(struct weft_server *server,
         }
     }
     if (rc < 0) {
-        if (rc != -EINVAL) {
-            promise_unref(promise_close(server->listener));
-            server->listener = -1;
-        }
+        promise_unref(promise_close(server->listener));
+        server->listener = -1;
         s->over = true;
         promise__settle(promise, rc, weft_num(0));
         return promise;

@@ -77,9 +77,10 @@ struct weft_server {
  *
  * Returns server->cancelled: 0 if all connections ended by themselves. -ECANCELED when the calling
  * fiber was cancelled, and with it, at once, the connections; what the listener said when it can't
- * accept any more (-EBADF: it was closed), after the same orderly end as by a signal; -EINVAL, and
- * nothing has happened, for NULL, a wrong size, or a server that is running; -ENOMEM, -EMFILE, -ENOSYS, -EDEADLK on the base
- * stack. Fiber only; suspends; cancellation point. Since 0.1. */
+ * accept any more (-EBADF: it was closed; -EINVAL: it doesn't listen), after the same orderly end as
+ * by a signal; -EINVAL, too, and then nothing has happened, for NULL, a wrong size, or a server that
+ * is running; -ENOMEM, -EMFILE, -ENOSYS; -EDEADLK on the base stack. Fiber only; suspends;
+ * cancellation point. Since 0.1. */
 #define fiber_serve(server, serve) fiber_serve_at((server), (serve), WEFT_HERE)
 FIBER_SUSPENDS WEFT_API int fiber_serve_at(struct weft_server *server,
                                            int (*serve)(int fd, void *ctx), const char *where);
