@@ -1,14 +1,15 @@
 /* bench_spawn: what starting and ending a fiber costs. needs: fibers
  *
- * Detached fibers that do nothing, with warm stacks (one at a time, and 1000 at a time), with
- * stacks that no one has touched (10,000 at a time in a fresh process: page faults), and with
+ * Detached fibers that do nothing, with warm stacks (one at a time, and 1000 at a time; a million that
+ * are joined, 1000 at a time), with stacks that no one has touched (10,000 at a time in a fresh process: page faults), and with
  * stacks made ready in bulk (fiber_prefill, whose own cost is the mode "prefill"). See
  * peers/spawn.h.
  *
  * Why it is fair: each implementation starts, runs and ends the same number of fibers; each round
  * of each mode is a process of its own, so all begin with the same cold or warm state; they
  * alternate. The floor's yield (bench_yield, 1000 fibers) is measured in the same rounds, for the
- * ratio: a spawn costs so many of the cheapest switches.
+ * ratio: a spawn costs so many of the cheapest switches. Go starts goroutines with "go" and has
+ * their ends counted by a WaitGroup; "go-1" is Go on one processor, "go" on as many as there are.
  */
 #include "harness.h"
 
@@ -18,16 +19,17 @@
 
 /* A few milliseconds each, so that a round has a good chance not to be interrupted. */
 #define WARM_OPS  200000
+#define JOIN_OPS  1000000
 #define COLD_OPS  10000
 #define YIELD_OPS 1000000
 
-static const char *const impls[] = {"weft-native", "weft-fcontext", "boost-fiber"};
+static const char *const impls[] = {"weft-native", "weft-fcontext", "boost-fiber", "go-1", "go"};
 static const struct mode {
     const char *name;
     long ops;
 } modes[] = {
-    {"warm-single", WARM_OPS}, {"warm-batch", WARM_OPS}, {"cold", COLD_OPS},
-    {"prefilled", COLD_OPS},   {"prefill", COLD_OPS},
+    {"warm-single", WARM_OPS}, {"warm-batch", WARM_OPS}, {"join", JOIN_OPS},
+    {"cold", COLD_OPS},        {"prefilled", COLD_OPS},  {"prefill", COLD_OPS},
 };
 #define IMPLS ((int)(sizeof(impls) / sizeof(impls[0])))
 #define MODES ((int)(sizeof(modes) / sizeof(modes[0])))

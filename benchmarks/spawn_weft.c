@@ -1,5 +1,6 @@
 /* spawn_weft.c: what starting and ending a fiber costs with weft; one program for each of its
- * context switches. fiber_detach and fiber_yield, defaults throughout. See peers/spawn.h.
+ * context switches. fiber_detach and fiber_yield, and fiber_spawn and fiber_await in the mode "join";
+ * defaults throughout. See peers/spawn.h.
  */
 #include "peers/spawn.h"
 
@@ -34,6 +35,28 @@ static void spawn(struct spawn_plan *plan, long batch)
         bench_die("%ld of %ld fibers have ended", plan->ended, plan->ops);
 }
 
+/* The same with a promise of each fiber's end. */
+static void spawn_and_join(struct spawn_plan *plan)
+{
+    static struct promise *promises[SPAWN_BATCH];
+    const int64_t began = bench_now();
+
+    plan->ended = 0;
+    for (long left = plan->ops; left > 0; left -= SPAWN_BATCH) {
+        for (int i = 0; i < SPAWN_BATCH; i++)
+            promises[i] = fiber_spawn(fiber_main, plan);
+        for (int i = 0; i < SPAWN_BATCH; i++) {
+            const int result = fiber_await(promises[i], NULL, WEFT_FOREVER);
+
+            if (result < 0)
+                spawn_skip(strerror(-result));
+        }
+    }
+    plan->ns = bench_now() - began;
+    if (plan->ended != plan->ops)
+        bench_die("%ld of %ld fibers have ended", plan->ended, plan->ops);
+}
+
 static void prefill(struct spawn_plan *plan)
 {
     const int64_t began = bench_now();
@@ -54,6 +77,9 @@ static int weft_main(void *arg)
     } else if (spawn_is(plan, "warm-batch")) {
         spawn(plan, SPAWN_BATCH);
         spawn(plan, SPAWN_BATCH);
+    } else if (spawn_is(plan, "join")) {
+        spawn_and_join(plan);
+        spawn_and_join(plan);
     } else if (spawn_is(plan, "cold")) {
         spawn(plan, plan->ops);
     } else if (spawn_is(plan, "prefilled")) {

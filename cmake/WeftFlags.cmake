@@ -20,11 +20,14 @@ target_compile_definitions(weft_code INTERFACE _GNU_SOURCE)
 # -fstack-clash-protection: a large frame cannot step over a fiber's guard page
 # -fcf-protection=none, -mbranch-protection=none: a switched stack has no shadow stack, so no
 #                           object may claim that it works with one
+# -fno-tree-slp-vectorize:  neighbouring fields are stored one by one and would be loaded two at a
+#                           time, for which no store can be forwarded (docs/scheduling.md)
 target_compile_options(weft_code INTERFACE
   -fvisibility=hidden -fPIC -ftls-model=initial-exec -fno-omit-frame-pointer)
 # Some compilers take another processor's flag with a warning.
 set(CMAKE_REQUIRED_FLAGS -Werror)
-foreach(flag IN ITEMS -fstack-clash-protection -fcf-protection=none -mbranch-protection=none)
+foreach(flag IN ITEMS -fstack-clash-protection -fcf-protection=none -mbranch-protection=none
+    -fno-tree-slp-vectorize)
   string(MAKE_C_IDENTIFIER "WEFT_ACCEPTS${flag}" accepted)
   check_c_compiler_flag(${flag} ${accepted})
   if(${accepted})

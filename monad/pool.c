@@ -1,91 +1,33 @@
-/* pool.c: members shared by promises that use them in turn.
+/* pool.c: members shared by promises that use them in turn. Who has which member, and who waits for
+ * one, is src/pool.c; here is what a use does with it.
  *
- * `count` is the places taken: by members, free or in use, and by uses that are about to make one.
- * While somebody waits no member is free and all places are taken. A place that becomes free goes
- * to the first who waits, whose wait then ends with NO_MEMBER: it makes its member itself, so an
- * error of that reaches the use that it concerns, and a cancel too. Room for all places' members is
- * made when a place is taken, so giving a member back cannot fail.
- *
- * A use is a job: acquire, validate, (dispose, create), use, (dispose). Members know in which
- * generation they were taken; clear begins a new one.
+ * A use is a job: take, validate, (dispose, create), use, (dispose). A use that is handed a place
+ * makes its member itself, so an error of that reaches the use that it concerns, and a cancel too.
+ * Members know in which generation they were taken; clear begins a new one.
  */
-#include "promise_wait.h"
+#include "promise_sync.h"
 
 #include <weft/promise_sync.h>
 
 #include <stdlib.h>
 
-#define NO_MEMBER (-ENOKEY) /* within this file */
-
 struct promise_pool {
     struct promise *self;
     struct promise_pool_options options;
-    struct promise__waits waits;
-    size_t waiting;
-    size_t count, max;
-    union weft_value *free; /* a ring of `room` */
-    size_t free_first, free_count, room;
-    uint64_t generation;
+    struct weft_pool *members; /* counted */
     bool destroyed;
 };
 
-/* ---- members ---- */
-
-static union weft_value take_free(struct promise_pool *pool)
-{
-    union weft_value member = pool->free[pool->free_first];
-
-    pool->free_first = (pool->free_first + 1) % pool->room;
-    pool->free_count--;
-    return member;
-}
-
-/* Takes a place, and makes room for its member. */
-static int take_place(struct promise_pool *pool)
-{
-    if (pool->count == pool->room) {
-        size_t room = pool->room == 0 ? 4 : pool->room * 2;
-        union weft_value *ring = room > pool->room ? calloc(room, sizeof *ring) : NULL;
-
-        if (ring == NULL)
-            return -ENOMEM;
-        for (size_t i = 0; i < pool->free_count; i++)
-            ring[i] = pool->free[(pool->free_first + i) % pool->room];
-        free(pool->free);
-        pool->free = ring;
-        pool->free_first = 0;
-        pool->room = room;
-    }
-    pool->count++;
-    return 0;
-}
-
-/* A place has become free. */
 static void leave_place(struct promise_pool *pool)
 {
-    struct promise__wait *first = promise__waits_first(&pool->waits);
-
-    if (first == NULL) {
-        pool->count--;
-        return;
-    }
-    pool->waiting--;
-    promise__wake(first, NO_MEMBER, weft_num(0), NULL);
-    promise__flush(promise__tls);
+    weft__pool_leave_place(pool->members);
+    weft__after_wakes(promise__tls->rt);
 }
 
-/* A member can be used again. */
 static void give_back(struct promise_pool *pool, union weft_value member)
 {
-    struct promise__wait *first = promise__waits_first(&pool->waits);
-
-    if (first == NULL) {
-        pool->free[(pool->free_first + pool->free_count++) % pool->room] = member;
-        return;
-    }
-    pool->waiting--;
-    promise__wake(first, 0, member, NULL);
-    promise__flush(promise__tls);
+    weft__pool_give(pool->members, member);
+    weft__after_wakes(promise__tls->rt);
 }
 
 static struct promise *dispose(struct promise_pool *pool, union weft_value member)
@@ -105,11 +47,6 @@ struct use {
     union weft_value member;
     uint64_t generation;
     struct promise *outcome; /* kept while the member is disposed of */
-};
-
-struct pool_wait {
-    struct promise__wait wait;
-    struct promise_pool *pool;
 };
 
 static struct use *use_of(struct promise__job *job)
@@ -170,7 +107,7 @@ static struct promise *used(struct promise__job *job, struct promise *settled)
 
     if (promise_state(settled) == PROMISE_REJECTED && pool->options.check != NULL)
         ok = pool->options.check(use->member, pool->options.ctx);
-    if (!ok || pool->destroyed || use->generation != pool->generation)
+    if (!ok || pool->destroyed || use->generation != pool->members->generation)
         return dispose_and_end(job, settled);
     member = use->member;
     promise__job_end_like(job, settled); /* before the next in turn goes on */
@@ -194,7 +131,7 @@ static struct promise *created(struct promise__job *job, struct promise *settled
     if (promise_state(settled) == PROMISE_REJECTED)
         return end_without_member(job, settled);
     (void)promise__job_take(job, settled, &use->member);
-    use->generation = use->pool->generation;
+    use->generation = use->pool->members->generation;
     return use_member(job);
 }
 
@@ -229,57 +166,48 @@ static struct promise *validated(struct promise__job *job, struct promise *settl
     return dispose(use->pool, use->member);
 }
 
-/* Settled: a member, or NO_MEMBER and a place, or neither. */
-static struct promise *acquired(struct promise__job *job, struct promise *settled)
+static struct promise *has_member(struct promise__job *job)
 {
     struct use *use = use_of(job);
     struct promise_pool_options *options = &use->pool->options;
-    int err = 0;
 
-    if (promise_poll(settled, &use->member, &err) == PROMISE_REJECTED && err != NO_MEMBER)
-        return end(job, settled);
-    promise_unref(settled);
-    if (err == NO_MEMBER)
-        return create_member(job);
-    use->generation = use->pool->generation;
     if (options->validate == NULL)
         return use_member(job);
     job->step = validated;
     return promise__or_invalid(options->validate(use->member, options->ctx));
 }
 
-static void leave_queue(struct promise *p)
+/* Settled: a member, or a place for one, or neither. */
+static struct promise *waited(struct promise__job *job, struct promise *settled)
 {
-    struct pool_wait *wait = promise__extra(p);
+    int err = 0;
 
-    promise__wait_remove(&wait->wait);
-    wait->pool->waiting--;
+    if (promise_poll(settled, &use_of(job)->member, &err) == PROMISE_REJECTED &&
+        err != PROMISE__SYNC_RUNS)
+        return end(job, settled);
+    promise_unref(settled);
+    return err == 0 ? has_member(job) : create_member(job);
 }
 
-/* A member (fulfilled), or a place for one (NO_MEMBER), or a wait for either. */
-static struct promise *acquire(struct promise__state *st, struct promise_pool *pool)
+static struct promise *begin(struct promise__job *job, struct promise *settled)
 {
-    struct promise__wait *wait;
+    struct use *use = use_of(job);
+    struct weft__wait *wait;
     struct promise *p;
+    int rc = weft__pool_take(use->pool->members, &use->member);
 
-    if (pool->free_count > 0) {
-        p = promise__cell(st, weft_num(0), NULL);
-        if (p == NULL)
-            return promise__enomem;
-        p->value = take_free(pool);
-        return p;
-    }
-    if (pool->count < pool->max) {
-        if (take_place(pool) < 0)
-            return promise__enomem;
-        return promise__error(NO_MEMBER);
-    }
-    p = promise__wait_make(st, sizeof(struct pool_wait), leave_queue, &wait);
-    if (wait == NULL)
-        return p;
-    ((struct pool_wait *)(void *)wait)->pool = pool;
-    promise__waits_append(&pool->waits, wait);
-    pool->waiting++;
+    (void)settled;                                    /* immediate */
+    use->generation = use->pool->members->generation; /* a clear may concern what it waits for */
+    if (rc == 0)
+        return has_member(job);
+    if (rc == WEFT__RUNS)
+        return create_member(job);
+    if (rc < 0)
+        return end(job, promise__error(rc));
+    job->step = waited;
+    p = promise__sync_make(promise__tls, weft__pool_leave, &wait);
+    if (wait != NULL)
+        weft__pool_enter(use->pool->members, wait);
     return p;
 }
 
@@ -294,21 +222,21 @@ struct promise *promise_pool_use(struct promise_pool *pool, promise_bind_fn *fn,
     PROMISE__ENTER(st);
     if (pool->destroyed)
         return promise_rejected(-ECANCELED);
-    p = promise__job_create(st, sizeof *use, acquired, &use);
+    p = promise__job_create(st, sizeof *use, begin, &use);
     if (use == NULL)
         return p;
     use->pool = pool;
     use->fn = fn;
     use->ctx = ctx;
     promise__retain(pool->self);
-    promise__job_start(&use->job, acquire(st, pool));
+    promise__job_start(&use->job, promise__immediate_of(weft_num(0)));
     promise__flush(st);
     return p;
 }
 
 size_t promise_pool_waiting(const struct promise_pool *pool)
 {
-    return pool != NULL ? pool->waiting : 0;
+    return pool != NULL ? weft_pool_waiting(pool->members) : 0;
 }
 
 /* ---- clear ---- */
@@ -350,16 +278,16 @@ struct promise *promise_pool_clear(struct promise_pool *pool)
     if (st == NULL || pool == NULL)
         return st == NULL ? promise__no_state() : promise__einval;
     PROMISE__ENTER(st);
-    count = pool->free_count;
+    count = weft_pool_free(pool->members);
     p = promise__job_create(st, sizeof *clearing + count * sizeof(union weft_value), cleared,
                             &clearing);
     if (clearing == NULL)
         return p;
-    pool->generation++;
+    pool->members->generation++;
     clearing->pool = pool;
     clearing->members = (union weft_value *)(void *)(clearing + 1);
-    for (clearing->count = 0; clearing->count < count; clearing->count++)
-        clearing->members[clearing->count] = take_free(pool);
+    while (weft__pool_withdraw(pool->members, &clearing->members[clearing->count]))
+        clearing->count++;
     promise__retain(pool->self);
     promise__job_start(&clearing->job, promise_fulfilled(weft_num(0)));
     promise__flush(st);
@@ -372,7 +300,7 @@ static void destroy(void *object)
 {
     struct promise_pool *pool = object;
 
-    free(pool->free);
+    weft__pool_unref(pool->members);
     free(pool);
 }
 
@@ -388,24 +316,30 @@ struct promise_pool *promise_pool_create(size_t max, const struct promise_pool_o
     pool = calloc(1, sizeof *pool);
     if (pool == NULL)
         return NULL;
-    pool->self = promise__object(st, pool, destroy);
+    pool->members = weft_pool_create(max);
+    pool->self = pool->members != NULL ? promise__object(st, pool, destroy) : NULL;
     if (pool->self == NULL) {
+        weft_pool_destroy(pool->members);
         free(pool);
         return NULL;
     }
     pool->options = *options;
-    pool->max = max;
-    promise__waits_init(&pool->waits);
     return pool;
+}
+
+struct weft_pool *promise_pool_members(struct promise_pool *pool)
+{
+    return pool != NULL ? pool->members : NULL;
 }
 
 /* Without memory to do it one after the other. */
 static void dispose_of_all(void *arg)
 {
     struct promise_pool *pool = arg;
+    union weft_value member;
 
-    while (pool->free_count > 0)
-        (void)promise_async(dispose(pool, take_free(pool)));
+    while (weft__pool_withdraw(pool->members, &member))
+        (void)promise_async(dispose(pool, member));
 }
 
 void promise_pool_destroy(struct promise_pool *pool)
@@ -416,8 +350,7 @@ void promise_pool_destroy(struct promise_pool *pool)
     if (pool == NULL || st == NULL)
         return;
     pool->destroyed = true;
-    pool->waiting = 0;
-    promise__waits_finish(&pool->waits);
+    weft_pool_destroy(weft__pool_ref(pool->members)); /* for those who use it; it stays */
     clearing = promise_pool_clear(pool);
     if (clearing == promise__enomem)
         promise__call_on_base(st, dispose_of_all, pool);

@@ -123,6 +123,9 @@ void promise__defer(struct promise__state *st, struct promise *x);
 /* Settles pending `p`, which nobody else settles, and consumes the reference. */
 void promise__settle_later(struct promise__state *st, struct promise *p, int status,
                            union weft_value value);
+/* The same with a value that the promise owns (destroy NULL: it doesn't). */
+void promise__settle_later_owned(struct promise__state *st, struct promise *p, int status,
+                                 union weft_value value, void (*destroy)(void *ptr));
 
 void promise__flush_slow(struct promise__state *st);
 

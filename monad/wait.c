@@ -71,6 +71,12 @@ void promise__settle_later(struct promise__state *st, struct promise *p, int sta
     settle(st, p, status, value, NULL, NULL);
 }
 
+void promise__settle_later_owned(struct promise__state *st, struct promise *p, int status,
+                                 union weft_value value, void (*destroy)(void *ptr))
+{
+    settle(st, p, status, value, destroy, NULL);
+}
+
 /* ---- waits ---- */
 
 static void settle_wait(struct weft_waiter *waiter)

@@ -79,6 +79,7 @@ struct weft_runtime {
     struct weft_region *region; /* the innermost one of WEFT_NO_SUSPEND; NULL: none */
     struct weft__strand base;
     size_t reserved, capacity;
+    void (*after_wakes)(struct weft_runtime *rt);    /* sync_core.h; NULL: nothing to do */
     struct weft_task *after_poll, **after_poll_tail; /* run once after the next poll */
     struct weft_inbox *inbox;
 
@@ -95,6 +96,7 @@ struct weft_runtime {
     bool main_ended;
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
+    uint32_t select_turn;    /* where the next fiber_select begins */
     uint64_t serial;         /* no other runtime of the process has, or had, the same; never 0 */
     uint64_t passes;
     uint64_t switches;

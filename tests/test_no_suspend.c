@@ -7,6 +7,7 @@
 #include <weft/promise.h>
 #include <weft/scope.h>
 #include <weft/signals.h>
+#include <weft/sync.h>
 #include <weft/watch.h>
 
 #include <criterion/criterion.h>
@@ -36,6 +37,7 @@ static int refused_main(void *arg)
 {
     const struct setup *setup = arg;
     struct promise *p = promise_create(), *q;
+    struct weft_mutex mutex = {0};
     struct fiber_scope scope;
     char byte;
     int rounds = 0;
@@ -58,6 +60,13 @@ static int refused_main(void *arg)
         cr_assert_eq(fiber_blocking(never_called, NULL, WEFT_FOREVER), -EDEADLK);
         cr_assert_eq(fiber_blocking_owned(never_called, NULL, NULL, WEFT_FOREVER), -EDEADLK);
         cr_assert_eq(fiber_process_wait(NULL, WEFT_FOREVER), -EDEADLK);
+        cr_assert_eq(fiber_mutex_lock(&mutex, WEFT_FOREVER), -EDEADLK);
+        cr_assert_eq(fiber_rwlock_read(NULL, WEFT_FOREVER), -EDEADLK);
+        cr_assert_eq(fiber_condition_wait(NULL, NULL, WEFT_FOREVER), -EDEADLK);
+        cr_assert_eq(fiber_channel_send(NULL, weft_num(0), WEFT_FOREVER), -EDEADLK);
+        cr_assert_eq(fiber_select(NULL, 0, WEFT_NOWAIT), -EDEADLK);
+        cr_assert_eq(weft_mutex_try_lock(&mutex), 0, "this one waits for nobody");
+        cr_assert_eq(weft_mutex_unlock(&mutex), 0);
         cr_assert_eq(fiber_signals_wait(NULL, NULL, WEFT_NOWAIT), -EDEADLK);
         cr_assert_eq(fiber_watch_next(NULL, NULL, WEFT_NOWAIT), -EDEADLK);
         /* what doesn't suspend is as ever, callbacks on the base stack too */

@@ -11,7 +11,7 @@
 #include <criterion/criterion.h>
 
 static const struct weft_key key = {"key"};
-static struct promise_mutex mutex;
+static struct weft_mutex mutex;
 static int inside, most, calls;
 
 static void on_base_stack(void)
@@ -30,7 +30,7 @@ static int64_t locks(void *arg)
         most = inside;
     fiber_yield();
     inside--;
-    promise_mutex_unlock(&mutex);
+    weft_mutex_unlock(&mutex);
     return 0;
 }
 
@@ -119,18 +119,18 @@ static int everything(void *arg)
 
     (void)arg;
     weft_set(&key, (void *)(uintptr_t)&key);
-    promise_mutex_init(&mutex);
+    weft_mutex_init(&mutex);
     inside = most = 0;
     for (int i = 0; i < 10; i++)
         fiber_detach(locks, NULL);
     for (int i = 0; i < 30; i++)
         fiber_yield();
     cr_assert_eq(most, 1);
-    cr_assert(!promise_mutex_is_locked(&mutex));
+    cr_assert(!weft_mutex_is_locked(&mutex));
     cr_assert_eq(
         fiber_await(promise_mutex_with_lock(&mutex, in_lock, (void *)3), &value, WEFT_FOREVER), 0);
     cr_assert_eq(value.num, 3);
-    promise_mutex_finish(&mutex);
+    weft_mutex_finish(&mutex);
 
     options.create = make_member;
     options.validate = use_member;

@@ -682,7 +682,8 @@ static void complete_internal(struct uring *u, uint64_t user_data, int res)
 {
     if ((user_data & TAG_MASK) == TAG_WAKE)
         u->armed = false;
-    else if ((res == -ENOENT || res == -EALREADY) && user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
+    else if ((res == -ENOENT || res == -EALREADY) &&
+             user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
         ask_again(u, user_data);
 }
 

@@ -2,11 +2,12 @@
  *
  *   warm-single  one fiber at a time: start it, give way to it, it ends; its stack is used again
  *   warm-batch   1000 at a time: start them, give way, they end
+ *   join         1000 at a time, each of which is then waited for by its handle
  *   cold         OPS fibers at a time in a fresh process: no stack has been touched before
  *   prefilled    the same after their stacks were made ready in bulk (not timed)
  *   prefill      the making ready alone
  *
- * A fiber does nothing but count. The warm modes run once before they are timed. Printed is ns per
+ * A fiber does nothing but count. The warm modes and join run once before they are timed. Printed is ns per
  * fiber, from the start of the first to the end of the last.
  */
 #ifndef BENCH_PEERS_SPAWN_H

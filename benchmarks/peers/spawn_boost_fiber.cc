@@ -8,6 +8,7 @@
 #include <boost/fiber/pooled_fixedsize_stack.hpp>
 
 #include <memory>
+#include <vector>
 
 namespace
 {
@@ -29,6 +30,21 @@ void spawn(spawn_plan *plan, boost::fibers::pooled_fixedsize_stack &stacks, long
     plan->ns = bench_now() - began;
 }
 
+void spawn_and_join(spawn_plan *plan, boost::fibers::pooled_fixedsize_stack &stacks)
+{
+    std::vector<boost::fibers::fiber> fibers(SPAWN_BATCH);
+    const std::int64_t began = bench_now();
+
+    for (long left = plan->ops; left > 0; left -= SPAWN_BATCH) {
+        for (boost::fibers::fiber &each : fibers)
+            each = boost::fibers::fiber(boost::fibers::launch::post, std::allocator_arg, stacks,
+                                        [plan] { plan->ended++; });
+        for (boost::fibers::fiber &each : fibers)
+            each.join();
+    }
+    plan->ns = bench_now() - began;
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -38,6 +54,11 @@ int main(int argc, char **argv)
     long batch;
 
     spawn_plan_read(plan.get(), argc, argv);
+    if (spawn_is(plan.get(), "join")) {
+        spawn_and_join(plan.get(), stacks);
+        spawn_and_join(plan.get(), stacks);
+        return spawn_plan_print(plan.get());
+    }
     if (spawn_is(plan.get(), "warm-single"))
         batch = 1;
     else if (spawn_is(plan.get(), "warm-batch"))

@@ -1,5 +1,5 @@
-/* weft/promise_sync.h: what promises wait for each other with: mutex, condition, mailbox, pool,
- * switch, scope.
+/* weft/promise_sync.h: what promises wait for each other with: mailbox, pool, switch, scope; and,
+ * from sync.h, what they share with fibers.
  *
  * The behaviour is that of Lwt's modules of these names (docs/modules-sync.md). Where somebody is
  * handed something (the lock, a message, a pool's member), its promise is settled as by
@@ -22,76 +22,9 @@
 
 #include <weft/base.h>
 #include <weft/promise.h>
+#include <weft/sync.h>
 
 WEFT_BEGIN_DECLS
-
-/* ---- Mutex -------------------------------------------------------------------------------- */
-
-/* A lock for sections of code that wait in between. All fields are private. */
-struct promise_mutex {
-    void *reserved[6];
-};
-
-/* A free mutex. */
-WEFT_API void promise_mutex_init(struct promise_mutex *mutex);
-WEFT_API void promise_mutex_finish(struct promise_mutex *mutex);
-WEFT_API WEFT_NODISCARD struct promise_mutex *promise_mutex_create(void);
-WEFT_API void promise_mutex_destroy(struct promise_mutex *mutex);
-
-/* Takes the mutex: at once if it is free, else in turn; a task.
- * Returns a promise fulfilled (with 0) once the mutex is the caller's, who has to unlock it; or
- * rejected, -ECANCELED too, and then it isn't. Not recursive. */
-WEFT_API WEFT_NODISCARD struct promise *promise_mutex_lock(struct promise_mutex *mutex);
-
-/* Hands the mutex to the first who waits, without its being free in between; with nobody waiting it
- * is free. Unlocking a free mutex does nothing. NULL is fine. */
-WEFT_API void promise_mutex_unlock(struct promise_mutex *mutex);
-
-/* Takes the mutex, calls fn(ctx), and unlocks when the promise that fn returns (consumed) is
- * settled, whatever its outcome, which is the result's. Canceling the result cancels the wait for
- * the mutex, or what fn returned; in both cases the mutex is unlocked when it has to be, and only
- * then.
- * Errors: what fn gives; -ECANCELED, -ENOMEM before fn is called. */
-WEFT_API WEFT_NODISCARD struct promise *promise_mutex_with_lock(struct promise_mutex *mutex,
-                                                                promise_thunk_fn *fn, void *ctx);
-
-/* True if somebody has the mutex. NULL: false. */
-WEFT_API bool promise_mutex_is_locked(const struct promise_mutex *mutex);
-
-/* True if nobody waits for the mutex. NULL: true. */
-WEFT_API bool promise_mutex_is_empty(const struct promise_mutex *mutex);
-
-/* ---- Condition ---------------------------------------------------------------------------- */
-
-/* Where promises wait to be told something. A signal that finds nobody is not remembered. All
- * fields are private. */
-struct promise_condition {
-    void *reserved[4];
-};
-
-WEFT_API void promise_condition_init(struct promise_condition *condition);
-WEFT_API void promise_condition_finish(struct promise_condition *condition);
-WEFT_API WEFT_NODISCARD struct promise_condition *promise_condition_create(void);
-WEFT_API void promise_condition_destroy(struct promise_condition *condition);
-
-/* Waits for a signal; a task. `mutex` (NULL: none) must be the caller's: it is unlocked once the
- * wait has its place, and locked again before the result settles, whatever the outcome,
- * cancellation too; a cancel cannot interrupt that.
- * Returns a promise fulfilled with the signal's value; or rejected with the broadcast's error or
- * -ECANCELED, the mutex locked again all the same; or with -ENOMEM: if at once, the mutex was not
- * unlocked; if later, there was no memory to wait for it, and it is not locked. */
-WEFT_API WEFT_NODISCARD struct promise *promise_condition_wait(struct promise_condition *condition,
-                                                               struct promise_mutex *mutex);
-
-/* Wakes the first who waits, with `value`, which is borrowed. NULL is fine, here and below. */
-WEFT_API void promise_condition_signal(struct promise_condition *condition, union weft_value value);
-
-/* Wakes all who wait now, in their order. */
-WEFT_API void promise_condition_broadcast(struct promise_condition *condition,
-                                          union weft_value value);
-
-/* Rejects all who wait now with `err`, a negative errno (anything else counts as -EINVAL). */
-WEFT_API void promise_condition_broadcast_error(struct promise_condition *condition, int err);
 
 /* ---- Mailbox ------------------------------------------------------------------------------ */
 
@@ -184,6 +117,10 @@ WEFT_API WEFT_NODISCARD struct promise *promise_pool_clear(struct promise_pool *
 
 /* How many uses wait for a member. NULL: 0. */
 WEFT_API size_t promise_pool_waiting(const struct promise_pool *pool);
+
+/* The pool itself, for fibers to use its members too (fiber_pool_use, with functions of their own).
+ * Borrowed: it is there until promise_pool_destroy, and in uses until they end. NULL: NULL. */
+WEFT_API struct weft_pool *promise_pool_members(struct promise_pool *pool);
 
 /* ---- Switch ------------------------------------------------------------------------------- */
 

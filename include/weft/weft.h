@@ -22,6 +22,7 @@
 #include <weft/runtime.h>
 #include <weft/server.h>
 #include <weft/signals.h>
+#include <weft/sync.h>
 #include <weft/watch.h>
 #if WEFT_HAS_FIBERS
 #include <weft/buffered.h>

@@ -12,6 +12,9 @@
 #pragma GCC diagnostic pop
 
 #include <criterion/criterion.h>
+extern "C" {
+#include "harness.h"
+}
 #include <csignal>
 #include <exception>
 #include <memory>
@@ -128,6 +131,8 @@ Test(boost_context_302, an_exception_that_leaves_a_fiber_ends_the_process)
     int status;
     pid_t child;
 
+    if (on_valgrind())
+        cr_skip_test("it reports what the child leaves behind");
     options.size = sizeof options;
     options.report = swallow;
     child = fork();

@@ -18,7 +18,7 @@
 
 #define WAITERS 5
 
-static struct promise_condition condition;
+static struct weft_condition condition;
 static long woken, late, signalled;
 static int waiting;
 static bool over;
@@ -60,7 +60,7 @@ static int condition_main(void *unused)
     woken = late = signalled = 0;
     waiting = 0;
     over = false;
-    promise_condition_init(&condition);
+    weft_condition_init(&condition);
     for (intptr_t i = 0; i < WAITERS; i++)
         waiters[i] = fiber_spawn(wait_again_and_again, (void *)i);
     for (long i = 0; i < rounds; i++) {
@@ -82,7 +82,7 @@ static int condition_main(void *unused)
     cr_assert_eq(waiting, 0);
     cr_assert_leq(woken, signalled + WAITERS, "a signal has woken two");
     cr_assert(woken > 0 && late > 0, "%ld woken, %ld late", woken, late);
-    promise_condition_finish(&condition);
+    weft_condition_finish(&condition);
     return 0;
 }
 
@@ -95,17 +95,17 @@ Test(boost_fiber_128, a_timed_wait_ends_once, .timeout = 120)
 /* 194: the one that is woken destroys the condition while the notifier is still in its call. */
 static int64_t wait_and_destroy(void *arg)
 {
-    struct promise_condition *mine = arg;
+    struct weft_condition *mine = arg;
     int rc = fiber_await(promise_condition_wait(mine, NULL), NULL, WEFT_FOREVER);
 
-    promise_condition_destroy(mine);
+    weft_condition_destroy(mine);
     return rc;
 }
 
 static int destroy_now(union weft_value value, void *arg)
 {
     (void)value;
-    promise_condition_destroy(arg);
+    weft_condition_destroy(arg);
     return 0;
 }
 
@@ -113,7 +113,7 @@ static int destroy_main(void *unused)
 {
     (void)unused;
     for (int i = 0; i < 200; i++) {
-        struct promise_condition *mine = promise_condition_create();
+        struct weft_condition *mine = weft_condition_create();
         struct promise *p;
 
         if (i % 2) { /* in a fiber, which runs later */

@@ -52,7 +52,8 @@ static int one_buffer_main(void *unused)
     passes = stats.passes;
     cr_assert_eq(fiber_stream_next(quiet, &other, weft_after(WEFT_MS(100))), -ETIMEDOUT);
     cr_assert_eq(weft_stats(&stats), 0);
-    cr_assert_lt(stats.passes - passes, 50, "it spins");
+    if (!on_valgrind()) /* where every wait is made of short ones */
+        cr_assert_lt(stats.passes - passes, 50, "it spins");
     ring_item_release(&item);
     for (int i = 0; i < 2; i++) { /* in turn */
         cr_assert_eq(fiber_stream_next(quiet, &other, WEFT_FOREVER), 4);

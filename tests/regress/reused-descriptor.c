@@ -223,5 +223,7 @@ static int starved_main(void *unused)
 
 Test(reused_descriptor, a_stream_without_descriptors)
 {
+    if (on_valgrind())
+        cr_skip_test("valgrind tells the kernel no limit of descriptors");
     run_on_each_io_setup(starved_main);
 }

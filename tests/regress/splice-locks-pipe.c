@@ -23,7 +23,7 @@ static void splice_body(void)
 {
     struct kept splice;
     int tcp[2], pair[2], ends[2];
-    char buf[8];
+    char buf[8] = {0};
 
     make_tcp(tcp);
     make_pair(pair);
