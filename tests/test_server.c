@@ -487,6 +487,8 @@ static int starved_main(void *unused)
 
 Test(server, without_descriptors_connections_wait)
 {
+    if (on_valgrind())
+        cr_skip_test("valgrind tells the kernel no limit of descriptors");
     in_each_style(starved_main);
 }
 
