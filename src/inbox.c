@@ -51,6 +51,11 @@ static void wake(struct weft_inbox *inbox)
         inbox->engine->class->wake(inbox->engine);
 }
 
+void weft__inbox_retain(struct weft_inbox *inbox)
+{
+    atomic_fetch_add(&inbox->refs, 1);
+}
+
 void weft__inbox_release(struct weft_inbox *inbox)
 {
     if (atomic_fetch_sub(&inbox->refs, 1) == 1)
@@ -59,7 +64,7 @@ void weft__inbox_release(struct weft_inbox *inbox)
 
 void weft__inbox_hold(struct weft_inbox *inbox)
 {
-    atomic_fetch_add(&inbox->refs, 1);
+    weft__inbox_retain(inbox);
     atomic_fetch_add(&inbox->holders, 1);
 }
 

@@ -11,6 +11,8 @@ struct weft_inbox {
     atomic_size_t refs;    /* on the memory; one is the runtime's until it ends */
     atomic_size_t holders; /* of the others: who may still post */
     struct weft__engine *engine;
+    const struct weft_cluster
+        *cluster; /* whose runtime it is; NULL: of none. Only to be compared */
 
     /* Counters for other threads. `told` is even, or odd while they are being written; 0: never. */
     atomic_uint told;
@@ -56,7 +58,8 @@ void weft__inbox_nudge(struct weft_inbox *inbox);
  * has one, or the runtime's. */
 void weft__inbox_hold(struct weft_inbox *inbox);
 
-/* The runtime's own reference. */
+/* A reference to the memory alone, for those who don't count as outside; as the runtime's own. */
+void weft__inbox_retain(struct weft_inbox *inbox);
 void weft__inbox_release(struct weft_inbox *inbox);
 
 #endif

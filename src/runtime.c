@@ -10,6 +10,7 @@
  * then promises fall silent) -> operations in flight are cancelled and reaped -> the inbox closes ->
  * the engine goes -> layers free what they have.
  */
+#include "cluster.h"
 #include "inbox.h"
 #include "offload.h"
 #include "runtime_internal.h"
@@ -20,12 +21,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TASKS_MIN     64
 #define LINGER_REPORT WEFT_SEC(5) /* how long fibers may ignore their cancellation in silence */
 
 _Thread_local struct weft_runtime *weft__rt;
+unsigned weft__forks;
 
 /* ---- reports ---- */
 
@@ -176,7 +179,8 @@ static void idle(struct weft_runtime *rt)
             rt->hooks[i]->idle(rt);
 }
 
-/* The poll between two passes; waits if nothing is queued, but not beyond `limit`. */
+/* The poll between two passes; waits if nothing is queued, but not beyond `limit`. If the runtime
+ * rested, and its cluster has come to its end, what others have posted because of that waits. */
 static int poll_engine(struct weft_runtime *rt, weft_time limit)
 {
     int rc = 0;
@@ -186,16 +190,21 @@ static int poll_engine(struct weft_runtime *rt, weft_time limit)
             rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
     } else {
         weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
-        bool lonely = rt->timers == NULL && rt->engine->in_flight == 0 && !rt->stopping;
+        bool rests = weft__cluster_is_resting(rt);
+        bool lonely = rt->timers == NULL && rt->engine->in_flight == 0 && !rt->stopping && !rests;
 
         idle(rt);
-        if (weft__inbox_held(rt->inbox))
+        if (weft__inbox_held(rt->inbox) || rt->member != NULL)
             weft__inbox_tell(rt->inbox);
         if (weft__inbox_sleep(rt->inbox, lonely)) {
             rc = rt->engine->class->turn(rt->engine, until);
             weft__inbox_awake(rt->inbox);
         } else {
             rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
+        }
+        if (rests && weft__cluster_roused(rt->member)) {
+            rt->at_end = true;
+            return rc;
         }
     }
     weft__inbox_run(rt->inbox);
@@ -205,7 +214,8 @@ static int poll_engine(struct weft_runtime *rt, weft_time limit)
     return rc;
 }
 
-/* Nothing is queued, in flight or set to fire, and nobody else can post: nothing will ever happen. */
+/* Nothing is queued, in flight or set to fire, and nobody else can post but those of the same cluster:
+ * unless one of them does, nothing will ever happen. */
 static bool nothing_left(const struct weft_runtime *rt)
 {
     return !queued(rt) && rt->timers == NULL && rt->after_poll == NULL &&
@@ -238,6 +248,11 @@ void weft__main_ended(struct weft_runtime *rt, int result)
     begin_stop(rt);
 }
 
+void weft__run_until_idle(struct weft_runtime *rt)
+{
+    rt->running_until_idle = true;
+}
+
 int weft_stop(void)
 {
     if (weft__rt == NULL)
@@ -253,7 +268,7 @@ bool weft_stopping(void)
 
 bool weft__next_pass(struct weft_runtime *rt)
 {
-    if (rt->stopping || nothing_left(rt))
+    if (rt->stopping || rt->at_end || nothing_left(rt))
         return false;
     rt->failed = poll_engine(rt, WEFT_FOREVER);
     if (weft__unlikely(rt->failed < 0))
@@ -277,13 +292,17 @@ static int run_main(struct weft_runtime *rt)
                 weft__main_ended(rt, -ECANCELED);
             return deadlock;
         }
-        if (nothing_left(rt) && !rt->stopping) {
+        if (nothing_left(rt) && !rt->stopping && weft__cluster_rests(rt))
+            rt->at_end = true;
+        if (rt->at_end && !rt->stopping) {
             if (rt->running_until_idle) {
                 weft__main_ended(rt, rt->main_result);
                 continue;
             }
-            weft__report(rt, "deadlock: nothing is runnable, in flight or set to fire, "
-                             "and main still waits");
+            weft__report(rt,
+                         "deadlock: nothing is runnable, in flight or set to fire%s, "
+                         "and main still waits",
+                         rt->member != NULL ? " in any runtime of the cluster" : "");
             dump(rt);
             deadlock = -EDEADLK;
             begin_stop(rt);
@@ -311,7 +330,31 @@ static int run_main(struct weft_runtime *rt)
     }
 }
 
-/* Every operation's last completion comes before anything is freed. */
+/* Sees guests off. True: all have left. */
+static bool evict_guests(struct weft_runtime *rt)
+{
+    struct weft__guest *guest;
+
+    while ((guest = rt->guests) != NULL) {
+        weft__guest_remove(guest);
+        weft__guest_link(&rt->leaving, guest);
+        guest->evict(guest);
+    }
+    return rt->leaving == NULL;
+}
+
+/* After the engine has failed: nobody wakes this thread any more. */
+static void drain_without_engine(struct weft_runtime *rt)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    while (!evict_guests(rt) || !weft__inbox_close(rt->inbox))
+        if (!weft__inbox_run(rt->inbox))
+            nanosleep(&pause, NULL);
+}
+
+/* Every operation's last completion comes before anything is freed, and whatever another thread still
+ * has of this runtime comes back. */
 static int drain(struct weft_runtime *rt)
 {
     int rc = 0;
@@ -333,11 +376,10 @@ static int drain(struct weft_runtime *rt)
             }
         }
         weft__inbox_run(rt->inbox);
-        if (rt->engine->in_flight == 0 && weft__inbox_close(rt->inbox))
+        if (rt->engine->in_flight == 0 && evict_guests(rt) && weft__inbox_close(rt->inbox))
             return 0;
     }
-    while (!weft__inbox_close(rt->inbox))
-        weft__inbox_run(rt->inbox);
+    drain_without_engine(rt);
     return rc;
 }
 
@@ -472,6 +514,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
     rt->firing = -1;
     rt->serial = atomic_fetch_add(&serial, 1) + 1;
     rt->thread = pthread_self();
+    rt->member = weft__member;
     rc = set_options(rt, options);
     if (rc == 0)
         rc = weft__reserve(rt, 1); /* main's */
@@ -479,6 +522,8 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
         rc = create_engine(rt);
     if (rc == 0 && (rt->inbox = weft__inbox_create(rt->engine)) == NULL)
         rc = -ENOMEM;
+    if (rc == 0 && rt->member != NULL)
+        rt->inbox->cluster = rt->member->cluster;
     if (rc < 0) {
         if (rc == -ENOMEM && rt->engine != NULL)
             weft__report(rt, "cannot start: out of memory");
@@ -494,6 +539,7 @@ static int create_runtime(struct weft_runtime **out, const struct weft_options *
 static void after_fork_in_child(void)
 {
     weft__rt = NULL;
+    weft__forks++;
 }
 
 static void watch_forks(void)

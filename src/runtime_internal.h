@@ -62,6 +62,16 @@ struct weft__layer_hooks {
     void (*finish)(struct weft_runtime *rt);
 };
 
+/* Something here that another thread has to do with, or that does with it. At the runtime's end, when
+ * promises have fallen silent (or the engine has failed), evict is called, once: the guest leaves now,
+ * by weft__guest_remove, or soon, because of a task that is posted or will be. */
+struct weft__guest {
+    struct weft__guest *next, **link; /* link NULL: on no list */
+    void (*evict)(struct weft__guest *guest);
+};
+
+struct weft__member;
+
 struct weft_runtime {
     /* the yield path's line */
     struct weft__strand *strand; /* who is running: a fiber's strand or &base */
@@ -82,6 +92,8 @@ struct weft_runtime {
     void (*after_wakes)(struct weft_runtime *rt);    /* sync_core.h; NULL: nothing to do */
     struct weft_task *after_poll, **after_poll_tail; /* run once after the next poll */
     struct weft_inbox *inbox;
+    struct weft__guest *guests, *leaving;
+    struct weft__member *member; /* of a cluster; NULL: of none */
 
     void *layer[WEFT__LAYER_COUNT];
     const struct weft__layer_hooks *hooks[WEFT__LAYER_COUNT];
@@ -97,6 +109,7 @@ struct weft_runtime {
     bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
     uint32_t select_turn;    /* where the next fiber_select begins */
+    bool at_end;             /* nothing will ever happen any more */
     uint64_t serial;         /* no other runtime of the process has, or had, the same; never 0 */
     uint64_t passes;
     uint64_t switches;
@@ -108,6 +121,9 @@ struct weft_runtime {
 /* The calling thread's runtime. Initial-exec: one load off the thread pointer. Read it once at a
  * public function's entry and pass `rt` on; runtimes never move between threads. */
 extern _Thread_local struct weft_runtime *weft__rt;
+
+/* How often the process has been forked to here, from the first runtime on. */
+extern unsigned weft__forks;
 
 /* ---- run queue ---- */
 
@@ -165,6 +181,32 @@ static inline void weft__on_base(struct weft_runtime *rt, void (*fn)(void *arg),
  * pass; the engine doesn't block meanwhile. Needs no reservation. Not twice at a time. */
 void weft__after_poll(struct weft_runtime *rt, struct weft_task *task);
 
+/* ---- guests ---- */
+
+static inline void weft__guest_link(struct weft__guest **list, struct weft__guest *guest)
+{
+    guest->next = *list;
+    guest->link = list;
+    if (guest->next != NULL)
+        guest->next->link = &guest->next;
+    *list = guest;
+}
+
+static inline void weft__guest_add(struct weft_runtime *rt, struct weft__guest *guest,
+                                   void (*evict)(struct weft__guest *guest))
+{
+    guest->evict = evict;
+    weft__guest_link(&rt->guests, guest);
+}
+
+static inline void weft__guest_remove(struct weft__guest *guest)
+{
+    *guest->link = guest->next;
+    if (guest->next != NULL)
+        guest->next->link = guest->link;
+    guest->link = NULL;
+}
+
 /* ---- life ---- */
 
 /* Makes `layer`'s state known; hooks are called as described. */
@@ -178,6 +220,9 @@ int weft__run(void (*start)(struct weft_runtime *rt, void *arg), void *arg,
 
 /* The main function (or promise) is over; the runtime ends in order. */
 void weft__main_ended(struct weft_runtime *rt, int result);
+
+/* Instead of a main: the runtime ends, with 0, when nothing is left. */
+void weft__run_until_idle(struct weft_runtime *rt);
 
 /* One diagnostic line (no newline) to the runtime's report function. */
 void weft__report(const struct weft_runtime *rt, const char *format, ...)
@@ -220,6 +265,9 @@ static inline void weft__forget_locals(struct weft_runtime *rt)
 }
 
 void *weft__storage_get(const struct weft__storage *s, const struct weft_key *key);
+
+/* A copy for another thread, of the bindings whose keys may be shared. */
+int weft__storage_export(const struct weft__storage *s, struct weft__storage **out);
 
 /* A new storage with `key` bound to `value` (NULL: absent) above `s`; takes no reference of the
  * caller's on `s`. -ENOMEM leaves *out alone. */

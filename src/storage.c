@@ -23,15 +23,19 @@ void *weft__storage_get(const struct weft__storage *s, const struct weft_key *ke
     return NULL;
 }
 
-/* The bindings above `end` but for `key`'s, copied onto `rest`; -ENOMEM leaves nothing behind. */
-static int copy_without(const struct weft__storage *s, const struct weft__storage *end,
-                        struct weft__storage *rest, struct weft__storage **out)
+/* The bindings above `end` whose keys have all of `flags`, copied onto `rest`; -ENOMEM leaves nothing
+ * behind. */
+static int copy_to(const struct weft__storage *s, const struct weft__storage *end, unsigned flags,
+                   struct weft__storage *rest, struct weft__storage **out)
 {
     struct weft__storage *first = NULL, **link = &first;
 
     for (; s != end; s = s->rest) {
-        struct weft__storage *copy = malloc(sizeof *copy);
+        struct weft__storage *copy;
 
+        if ((s->key->flags & flags) != flags)
+            continue;
+        copy = malloc(sizeof *copy);
         if (copy == NULL) {
             *link = NULL;
             weft__storage_drop(first);
@@ -48,6 +52,11 @@ static int copy_without(const struct weft__storage *s, const struct weft__storag
     return 0;
 }
 
+int weft__storage_export(const struct weft__storage *s, struct weft__storage **out)
+{
+    return copy_to(s, NULL, WEFT_KEY_SHARED, NULL, out);
+}
+
 int weft__storage_bind(struct weft__storage *s, const struct weft_key *key, void *value,
                        struct weft__storage **out)
 {
@@ -58,7 +67,7 @@ int weft__storage_bind(struct weft__storage *s, const struct weft_key *key, void
     while (old != NULL && old->key != key)
         old = old->rest;
     if (old != NULL)
-        rc = copy_without(s, old, old->rest, &below);
+        rc = copy_to(s, old, 0, old->rest, &below);
     else
         below = weft__storage_ref(s);
     if (rc < 0)

@@ -186,7 +186,7 @@ static bool resolvers[PROMISES];
 static char *shown[PROMISES]; /* the state last printed */
 static int fuel;
 static bool notifying;
-static const struct weft_key keys[2] = {{"k1"}, {"k2"}};
+static const struct weft_key keys[2] = {{.name = "k1"}, {.name = "k2"}};
 
 /* What a callback's function gets: the numbers of the script's callbacks. */
 struct context {

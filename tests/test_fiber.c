@@ -348,7 +348,7 @@ Test(fiber, the_default_stack_size_can_be_set)
     cr_assert_eq(weft_run(default_size_main, &left, &options), -EINVAL);
 }
 
-static const struct weft_key key = {"key"};
+static const struct weft_key key = {.name = "key"};
 static int v1, v2;
 
 static int64_t heir(void *arg)

@@ -1297,7 +1297,7 @@ Test(api, the_runtime_wakes_paused_promises)
     cr_assert_eq(left, 0);
 }
 
-static const struct weft_key key = {"key"};
+static const struct weft_key key = {.name = "key"};
 
 static void tell_bound(void *ctx)
 {

@@ -13,7 +13,7 @@
 
 /* ---- local values ---- */
 
-static const struct weft_key key = {"key"}, other_key = {"other"};
+static const struct weft_key key = {.name = "key"}, other_key = {.name = "other"};
 static char one[] = "one", two[] = "two";
 
 static void say_locals(void)

@@ -92,7 +92,7 @@ FIBER_TEST(callbacks_run_on_the_base_stack)
     return 0;
 }
 
-static const struct weft_key key = {"key"};
+static const struct weft_key key = {.name = "key"};
 
 static struct promise *tell_key(union weft_value value, void *ctx)
 {

@@ -1308,7 +1308,7 @@ MODULE_TEST(promise_list, the_others_drop_values_with_destructors)
 
 /* ---- local values; fibers ---- */
 
-static const struct weft_key key = {"key"};
+static const struct weft_key key = {.name = "key"};
 static list_fn *called;
 static struct promise *walk;
 

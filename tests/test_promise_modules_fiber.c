@@ -10,7 +10,7 @@
 
 #include <criterion/criterion.h>
 
-static const struct weft_key key = {"key"};
+static const struct weft_key key = {.name = "key"};
 static struct weft_mutex mutex;
 static int inside, most, calls;
 

@@ -435,7 +435,7 @@ Test(promise_mutex, a_cancel_visits_a_section_once)
     run_promises(shared_body);
 }
 
-static const struct weft_key local = {"local"};
+static const struct weft_key local = {.name = "local"};
 
 static struct promise *section_bound(union weft_value value, void *ctx)
 {

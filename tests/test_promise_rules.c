@@ -251,7 +251,7 @@ PROMISE_TEST(rules, r13_settled_operands_call_back_at_once)
     promise_unref(pair.b);
 }
 
-static const struct weft_key key = {"key"};
+static const struct weft_key key = {.name = "key"};
 
 static int say_key(void *ctx)
 {

@@ -143,6 +143,26 @@ Test(ring_wake, a_wake_ends_this_wait_or_the_next)
     }
 }
 
+/* A wake-up that has come through before the wait begins: it is not only cleared away. */
+static void early_body(void)
+{
+    struct weft__engine *engine = weft__rt->engine;
+
+    for (int i = 0; i < 10; i++) {
+        cr_assert_eq(engine->class->turn(engine, WEFT_NOWAIT), 0); /* it listens now */
+        engine->class->wake(engine);
+        cr_assert_eq(engine->class->turn(engine, WEFT_FOREVER), 0);
+    }
+}
+
+Test(ring_wake, a_wake_before_the_wait_ends_it)
+{
+    EACH_IO_SETUP(setup)
+    {
+        cr_assert_eq(run_by_hand(setup, early_body), 0, "%s", setup->name);
+    }
+}
+
 /* A storm of signals changes nothing but the time it takes. */
 static atomic_bool calm;
 static volatile sig_atomic_t signals;

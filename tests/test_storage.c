@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 
-static const struct weft_key a = {"a"}, b = {"b"};
+static const struct weft_key a = {.name = "a"}, b = {.name = "b"};
 static int one, two;
 
 Test(storage, a_snapshot_is_not_disturbed)

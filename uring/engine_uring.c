@@ -687,7 +687,9 @@ static void complete_internal(struct uring *u, uint64_t user_data, int res)
         ask_again(u, user_data);
 }
 
-/* Reports what the completion queue holds now, but not what is added meanwhile. */
+/* Reports what the completion queue holds now, but not what is added meanwhile. Returns how much there
+ * was for which a turn must not wait: a wake-up counts, since it comes once for each time the runtime
+ * says that it sleeps. */
 static unsigned reap(struct uring *u)
 {
     unsigned head = *u->cq_khead, reported = 0;
@@ -706,6 +708,7 @@ static unsigned reap(struct uring *u)
             reported++;
         } else {
             complete_internal(u, user_data, res);
+            reported += (user_data & TAG_MASK) == TAG_WAKE;
         }
     }
     return reported;

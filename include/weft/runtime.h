@@ -177,10 +177,13 @@ WEFT_API int weft_post(struct weft_inbox *inbox, struct weft_task *task);
 /* ---- Local values ------------------------------------------------------------------------- */
 
 /* A key; its address is its identity. A fiber sees its own values, inherited from whoever spawned
- * it; promise callbacks see those of the place that attached them. */
+ * it; promise callbacks see those of the place that attached them. What runs on another runtime sees
+ * those of its caller whose keys say that they may be shared between threads. */
 struct weft_key {
     const char *name; /* for reports; may be NULL */
+    unsigned flags;   /* WEFT_KEY_SHARED, or 0 */
 };
+#define WEFT_KEY_SHARED 1u
 
 /* The value bound to `key` here, or NULL. Runtime's thread. Since 0.1. */
 WEFT_API void *weft_get(const struct weft_key *key);

@@ -3,6 +3,7 @@
 #define WEFT_WEFT_H
 
 #include <weft/base.h>
+#include <weft/cluster.h>
 #include <weft/io.h>
 #include <weft/offload.h>
 #include <weft/process.h>
@@ -21,9 +22,11 @@
 #include <weft/ring_stream.h>
 #include <weft/runtime.h>
 #include <weft/server.h>
+#include <weft/shared_channel.h>
 #include <weft/signals.h>
 #include <weft/sync.h>
 #include <weft/watch.h>
+#include <weft/workers.h>
 #if WEFT_HAS_FIBERS
 #include <weft/buffered.h>
 #include <weft/fiber.h>

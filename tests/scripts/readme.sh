@@ -1,5 +1,5 @@
 #!/bin/sh
-# readme.sh README CC ARCHIVE INCLUDE LIB...: every C program in README compiles without a warning and
+# readme.sh DOCUMENT CC ARCHIVE INCLUDE LIB...: every C program in DOCUMENT compiles without a warning and
 # links; in a build without fibers only those that use none.
 set -eu
 

@@ -1,6 +1,7 @@
 /* allocations.h: counts this thread's calls of the allocator by standing in front of it, and lets
  * those fail that come after allocations_fail_after(how many); SIZE_MAX: none. Included by one file of
- * a program. Under ASan and TSan, which stand there themselves, the count stays 0 and none fails. */
+ * a program. Under ASan, TSan and valgrind, which stand there themselves, the count stays 0 and none
+ * fails: ALLOCATIONS_CAN_FAIL is false (harness.h). */
 #ifndef WEFT_TEST_ALLOCATIONS_H
 #define WEFT_TEST_ALLOCATIONS_H
 
@@ -19,12 +20,15 @@
 #endif
 
 #ifdef ALLOCATIONS_HIDDEN
-#define allocations ((size_t)0)
+#define ALLOCATIONS_CAN_FAIL false
+#define allocations          ((size_t)0)
 static inline void allocations_fail_after(size_t count)
 {
     (void)count;
 }
 #else
+#define ALLOCATIONS_CAN_FAIL (!on_valgrind())
+
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *old, size_t size);

@@ -3,6 +3,7 @@
 
 #include "ring_internal.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #if defined(__has_include)
@@ -27,17 +28,21 @@ const struct setup setups[] = {
 const size_t setups_count = sizeof setups / sizeof setups[0];
 
 static char reported[16384];
+static pthread_mutex_t reporting = PTHREAD_MUTEX_INITIALIZER; /* runtimes report on their threads */
 
 static void keep_report(void *ctx, const char *line)
 {
-    size_t used = strlen(reported), n = strlen(line);
+    size_t used, n = strlen(line);
 
     (void)ctx;
-    if (used + n + 2 > sizeof reported)
-        return;
-    memcpy(reported + used, line, n);
-    reported[used + n] = '\n';
-    reported[used + n + 1] = '\0';
+    pthread_mutex_lock(&reporting);
+    used = strlen(reported);
+    if (used + n + 2 <= sizeof reported) {
+        memcpy(reported + used, line, n);
+        reported[used + n] = '\n';
+        reported[used + n + 1] = '\0';
+    }
+    pthread_mutex_unlock(&reporting);
 }
 
 struct weft_options setup_options(const struct setup *setup)
