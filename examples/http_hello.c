@@ -44,14 +44,11 @@ struct hello {
 static int run(void *arg)
 {
     struct hello *hello = arg;
-    int result = fiber_detach(http_accept_fiber, &hello->server);
+    int result = http_serve(&hello->server);
 
-    if (result == 0)
-        result = fiber_signals_wait(hello->program.signals, NULL, WEFT_FOREVER);
-    http_drain(&hello->server, weft_after(WEFT_MS(hello->drain_ms)));
     printf("%llu requests on %llu connections\n", (unsigned long long)hello->server.requests,
-           (unsigned long long)hello->server.accepted);
-    return result < 0 ? result : 0;
+           (unsigned long long)hello->server.tcp.accepted);
+    return result;
 }
 
 int main(int argc, char **argv)
@@ -70,6 +67,7 @@ int main(int argc, char **argv)
     status = program_open(&hello.program);
     if (status != 0)
         return status;
-    hello.server.listener = hello.program.listener;
+    hello.server.tcp = program_server(&hello.program);
+    hello.server.tcp.grace = WEFT_MS(hello.drain_ms);
     return program_end(&hello.program, weft_run(run, &hello, NULL));
 }

@@ -41,7 +41,7 @@ typedef void http_handler(struct http_connection *connection, void *context);
 
 struct http_server {
     /* set by http_server_init, and the program's to change */
-    int listener;
+    struct weft_server tcp; /* listener, signals, grace */
     http_handler *handler;
     void *context;
     long connections_max; /* further ones wait in the kernel's backlog */
@@ -49,14 +49,10 @@ struct http_server {
     long request_ms;      /* from a request's first byte to its last; later: 408 */
     long idle_ms;         /* between requests; later: closed */
 
-    /* for the program to read */
-    uint64_t requests, accepted;
-    long connections; /* open now */
-    bool draining;
+    uint64_t requests; /* for the program to read */
 
     /* private */
-    struct http_connection *open; /* the connections, to find the idle ones when draining */
-    struct promise *ended;        /* pending while somebody waits for a connection's end */
+    struct http_connection *open; /* the connections, to find the idle ones when stopping */
     time_t date_second;
     char date[HTTP_DATE + 1];
 };
@@ -171,8 +167,8 @@ static inline struct text http_status_line(int status)
 static inline void http_respond_with(struct http_connection *c, int status, struct text fields,
                                      struct text body)
 {
-    /* While draining, the last request received is the connection's last one. */
-    if (c->server->draining && c->last)
+    /* While stopping, the last request received is the connection's last one. */
+    if (c->server->tcp.stopping && c->last)
         c->keep_alive = false;
     http_put_text(c, http_status_line(status));
     http_put_date(c);
@@ -429,7 +425,7 @@ static inline void http_converse(struct http_connection *c)
         http_flush(c);
         if (c->broken != 0)
             return;
-        if (server->draining && !c->begun)
+        if (server->tcp.stopping && !c->begun)
             (void)shutdown(c->fd, SHUT_RD); /* receive what is here already, and no more */
         if (c->begun && c->due == 0)
             c->due = weft_after(WEFT_MS(server->request_ms));
@@ -455,63 +451,32 @@ static inline void http_converse(struct http_connection *c)
         http_linger(c);
 }
 
-/* Waits until a connection ends. */
-static inline int http_wait_end(struct http_server *server, weft_time deadline)
+/* One connection, from its first byte to its close. */
+static inline int http_serve_connection(int fd, void *context)
 {
-    if (server->ended == NULL)
-        server->ended = promise_create();
-    /* One promise for all who wait; each takes a reference, for fiber_await consumes one. */
-    return fiber_await(promise_ref(server->ended), NULL, deadline);
-}
+    struct http_server *server = context;
+    /* The buffers need no zeroes: no byte is read before it has been written. */
+    struct http_connection *c = malloc(sizeof *c);
 
-static inline int64_t http_connection_fiber(void *arg)
-{
-    struct http_connection *c = arg;
-    struct http_server *server = c->server;
-    struct promise *ended;
+    if (c == NULL)
+        return -ENOMEM;
+    memset(c, 0, offsetof(struct http_connection, target));
+    c->server = server;
+    c->fd = fd;
+    http_parser_init(&c->parser, HTTP_REQUEST);
+    c->parser.data = c;
+    c->next = server->open;
+    c->link = &server->open;
+    if (c->next != NULL)
+        c->next->link = &c->next;
+    server->open = c;
 
     http_converse(c);
 
     *c->link = c->next;
     if (c->next != NULL)
         c->next->link = c->link;
-    fiber_close(c->fd);
     free(c);
-    server->connections--;
-    ended = server->ended;
-    server->ended = NULL;
-    promise_resolve(ended, weft_num(0)); /* NULL, when nobody waits, is fine with both */
-    promise_unref(ended);
-    return 0;
-}
-
-/* Starts a connection's fiber. Negative: no memory, and the descriptor is closed. */
-static inline int http_start(struct http_server *server, int fd)
-{
-    /* The buffers need no zeroes: no byte is read before it has been written. */
-    struct http_connection *c = malloc(sizeof *c);
-    int result = -ENOMEM;
-
-    if (c != NULL) {
-        memset(c, 0, offsetof(struct http_connection, target));
-        c->server = server;
-        c->fd = fd;
-        http_parser_init(&c->parser, HTTP_REQUEST);
-        c->parser.data = c;
-        result = fiber_detach(http_connection_fiber, c);
-    }
-    if (result < 0) {
-        free(c);
-        fiber_close(fd);
-        return result;
-    }
-    server->connections++;
-    server->accepted++;
-    c->next = server->open;
-    c->link = &server->open;
-    if (c->next != NULL)
-        c->next->link = &c->next;
-    server->open = c;
     return 0;
 }
 
@@ -523,7 +488,7 @@ static inline void http_server_init(struct http_server *server, http_handler *ha
     long descriptors = program_descriptors() - 16; /* those of the program itself */
 
     memset(server, 0, sizeof *server);
-    server->listener = -1;
+    server->tcp = (struct weft_server)WEFT_SERVER_INIT;
     server->handler = handler;
     server->context = context;
     server->connections_max = descriptors > 1 ? descriptors : 1;
@@ -545,76 +510,28 @@ static inline void http_server_settings(struct http_server *server, struct progr
                     3600000);
 }
 
-/* Accepts until the listener is closed. The argument is the server. */
-static inline int64_t http_accept_fiber(void *arg)
+/* When it stops: those that wait between two requests see the client's end. The others answer what they
+ * have received. */
+static inline void http_end_idle(void *context)
 {
-    struct http_server *server = arg;
-    int64_t delay = 0;
-    weft_time quiet = 0;
-    int fd, result;
+    struct http_server *server = context;
 
-    http_parser_set_max_header_size(HTTP_HEAD_MAX);
-    while (!server->draining) {
-        if (server->connections >= server->connections_max) {
-            if (http_wait_end(server, WEFT_FOREVER) < 0)
-                break;
-            continue;
-        }
-        result = fd = fiber_accept(server->listener, NULL, NULL, SOCK_CLOEXEC, WEFT_FOREVER);
-        if (fd >= 0)
-            result = http_start(server, fd);
-        switch (result) {
-        case 0:
-            delay = 0;
-            continue;
-        /* The listener is closed, or this fiber is to end. */
-        case -ECANCELED:
-        case -EBADF:
-        case -EINVAL:
-            return 0;
-        /* One connection failed before it was accepted, for the network's reasons (accept(2)). */
-        case -ECONNABORTED:
-        case -EINTR:
-        case -EAGAIN:
-        case -EPROTO:
-        case -EPERM:
-        case -ENETDOWN:
-        case -ENETUNREACH:
-        case -EHOSTDOWN:
-        case -EHOSTUNREACH:
-        case -ENONET:
-        case -ENOPROTOOPT:
-        case -EOPNOTSUPP:
-            continue;
-        /* -EMFILE, -ENFILE, -ENOBUFS, -ENOMEM, or what no manual foresaw: it will not pass by
-         * trying again at once, and the waiting connection stays in the backlog, so a server that
-         * did would spin. Those who are connected are served meanwhile. */
-        default:
-            if (weft_now() >= quiet) {
-                fprintf(stderr, "cannot accept for now: %s\n", strerror(-result));
-                quiet = weft_after(WEFT_SEC(60));
-            }
-            delay = delay == 0 ? 10 : delay < 50 ? 2 * delay : 100;
-            if (fiber_sleep(WEFT_MS(delay)) < 0)
-                return 0;
-        }
-    }
-    return 0;
-}
-
-/* Stops accepting and waits for the connections: each answers what it has received, and ends.
- * Returns how many were still open at the deadline. */
-static inline long http_drain(struct http_server *server, weft_time deadline)
-{
-    server->draining = true;
-    fiber_close(server->listener); /* ends the wait in fiber_accept */
     for (struct http_connection *c = server->open; c != NULL; c = c->next) {
         if (c->idle)
-            (void)shutdown(c->fd, SHUT_RD); /* ends the wait in fiber_recv, as if by the client */
+            (void)shutdown(c->fd, SHUT_RD);
     }
-    while (server->connections > 0 && http_wait_end(server, deadline) == 0)
-        ;
-    return server->connections;
+}
+
+/* Serves until it is stopped; what fiber_serve returns. Suspends. */
+static inline int http_serve(struct http_server *server)
+{
+    http_parser_set_max_header_size(HTTP_HEAD_MAX);
+    server->tcp.name = "http";
+    server->tcp.ctx = server;
+    if (server->tcp.on_stop == NULL)
+        server->tcp.on_stop = http_end_idle;
+    server->tcp.max_connections = (size_t)server->connections_max;
+    return fiber_serve(&server->tcp, http_serve_connection);
 }
 
 #endif

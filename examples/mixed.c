@@ -36,7 +36,6 @@ struct mixed {
 
     uint64_t ticks; /* the upstream's: how often it has been asked */
     uint64_t fetches, waiters, waiters_max, slow, reported_requests;
-    bool drained;
 };
 
 /* ---- the upstream ---------------------------------------------------------------------------- */
@@ -162,34 +161,35 @@ static struct text stats_text(struct mixed *m, char *buffer, size_t size)
     int length;
 
     (void)weft_stats(&s);
-    length = snprintf(
-        buffer, size,
-        "requests %llu\n"
-        "connections %ld\n"
-        "connections_accepted %llu\n"
-        "slow %llu\n"
-        "fibers %llu\n"
-        "upstream_fetches %llu\n"
-        "upstream_waiters_max %llu\n"
-        "engine %s\n"
-        "passes %llu\n"
-        "switches %llu\n"
-        "enters %llu\n"
-        "submitted %llu\n"
-        "completed %llu\n"
-        "in_flight %llu\n"
-        "overflows %llu\n"
-        "timers %llu\n"
-        "promises %llu\n"
-        "enters_per_request %.3f\n",
-        (unsigned long long)requests, m->front.connections, (unsigned long long)m->front.accepted,
-        (unsigned long long)m->slow, (unsigned long long)s.fibers, (unsigned long long)m->fetches,
-        (unsigned long long)m->waiters_max, weft_engine_name(), (unsigned long long)s.passes,
-        (unsigned long long)s.switches, (unsigned long long)s.enters,
-        (unsigned long long)s.submitted, (unsigned long long)s.completed,
-        (unsigned long long)s.in_flight, (unsigned long long)s.overflows,
-        (unsigned long long)s.timers, (unsigned long long)s.promises,
-        requests > 0 ? (double)s.enters / (double)requests : 0.0);
+    length = snprintf(buffer, size,
+                      "requests %llu\n"
+                      "connections %zu\n"
+                      "connections_accepted %llu\n"
+                      "slow %llu\n"
+                      "fibers %llu\n"
+                      "upstream_fetches %llu\n"
+                      "upstream_waiters_max %llu\n"
+                      "engine %s\n"
+                      "passes %llu\n"
+                      "switches %llu\n"
+                      "enters %llu\n"
+                      "submitted %llu\n"
+                      "completed %llu\n"
+                      "in_flight %llu\n"
+                      "overflows %llu\n"
+                      "timers %llu\n"
+                      "promises %llu\n"
+                      "enters_per_request %.3f\n",
+                      (unsigned long long)requests, m->front.tcp.connections,
+                      (unsigned long long)m->front.tcp.accepted, (unsigned long long)m->slow,
+                      (unsigned long long)s.fibers, (unsigned long long)m->fetches,
+                      (unsigned long long)m->waiters_max, weft_engine_name(),
+                      (unsigned long long)s.passes, (unsigned long long)s.switches,
+                      (unsigned long long)s.enters, (unsigned long long)s.submitted,
+                      (unsigned long long)s.completed, (unsigned long long)s.in_flight,
+                      (unsigned long long)s.overflows, (unsigned long long)s.timers,
+                      (unsigned long long)s.promises,
+                      requests > 0 ? (double)s.enters / (double)requests : 0.0);
     return (struct text){buffer, (size_t)length};
 }
 
@@ -265,8 +265,8 @@ static struct promise *report(union weft_value ignored, void *ctx)
 
     (void)ignored;
     if (requests > 0) {
-        printf("%.0f requests/s, %ld connections, %llu upstream fetches\n",
-               (double)requests * 1000 / (double)m->report_ms, m->front.connections,
+        printf("%.0f requests/s, %zu connections, %llu upstream fetches\n",
+               (double)requests * 1000 / (double)m->report_ms, m->front.tcp.connections,
                (unsigned long long)m->fetches);
         fflush(stdout);
     }
@@ -282,49 +282,46 @@ static struct promise *report_later(struct mixed *m)
 
 /* ---- the program ------------------------------------------------------------------------------ */
 
-static int64_t drain(void *arg)
+static int64_t serve_upstream(void *arg)
 {
     struct mixed *m = arg;
 
-    http_drain(&m->front, weft_after(WEFT_MS(m->drain_ms)));
-    /* The upstream last: what the front still answers may need it. */
-    http_drain(&m->upstream, weft_after(WEFT_MS(m->drain_ms)));
-    m->drained = fiber_check() == 0; /* not cancelled */
-    return 0;
+    return http_serve(&m->upstream);
+}
+
+static void stopping(void *arg)
+{
+    struct http_server *front = arg;
+
+    http_end_idle(front);
+    printf("stopping: finishing %zu connections; again to stop at once\n", front->tcp.connections);
+    fflush(stdout);
 }
 
 static int run(void *arg)
 {
     struct mixed *m = arg;
-    struct promise *statistics = NULL;
+    struct promise *statistics;
+    struct fiber_scope scope;
     char text[512];
-    int result = fiber_detach(http_accept_fiber, &m->upstream);
+    int result;
 
+    fiber_scope_open(&scope, WEFT_FOREVER);
+    result = fiber_scope_spawn(&scope, serve_upstream, m);
+    statistics = report_later(m);
     if (result == 0)
-        result = fiber_detach(http_accept_fiber, &m->front);
-    if (result == 0) {
-        statistics = report_later(m);
-        result = fiber_signals_wait(m->program.signals, NULL, WEFT_FOREVER);
-    }
-    if (result > 0) {
-        printf("stopping: finishing %ld connections; again to stop at once\n",
-               m->front.connections);
-        fflush(stdout);
-        /* The first to settle wins: a fiber's end, or a second signal. */
-        struct promise *first[] = {
-            fiber_spawn(drain, m),
-            promise_signals_wait(m->program.signals, NULL, WEFT_FOREVER),
-        };
-        result = fiber_await(promise_pick(first, 2), NULL, WEFT_FOREVER);
-    }
+        result = http_serve(&m->front);
     promise_cancel(statistics);
     promise_unref(statistics);
+    promise_cancel(m->value);
     promise_unref(m->value);
     m->value = NULL;
+    /* The upstream last: what the front still answered may have needed it. Now nobody does. */
+    weft_server_stop(&m->upstream.tcp);
+    result = fiber_scope_close(&scope, result);
 
     fputs(stats_text(m, text, sizeof text).start, stdout);
-    return result < 0 ? result : 0;
-    /* Here the runtime cancels and awaits what is still alive. */
+    return result;
 }
 
 /* Defaults and the command line. */
@@ -360,17 +357,21 @@ int main(int argc, char **argv)
     int port, status;
 
     read_settings(&m, argc, argv);
-    m.upstream.listener = ring_listen("127.0.0.1", "0", 0);
-    if (m.upstream.listener < 0) {
-        fprintf(stderr, "cannot listen for the upstream: %s\n", strerror(-m.upstream.listener));
+    m.upstream.tcp.ignores_signals = true; /* the front's end is its end */
+    m.upstream.tcp.grace = 0;
+    m.upstream.tcp.listener = ring_listen("127.0.0.1", "0", 0);
+    if (m.upstream.tcp.listener < 0) {
+        fprintf(stderr, "cannot listen for the upstream: %s\n", strerror(-m.upstream.tcp.listener));
         return 1;
     }
-    snprintf(m.port, sizeof m.port, "%d", ring_local_port(m.upstream.listener));
+    snprintf(m.port, sizeof m.port, "%d", ring_local_port(m.upstream.tcp.listener));
 
     status = program_open(&m.program);
     if (status != 0)
         return status;
-    m.front.listener = m.program.listener;
+    m.front.tcp = program_server(&m.program);
+    m.front.tcp.grace = WEFT_MS(m.drain_ms);
+    m.front.tcp.on_stop = stopping;
     host = m.program.host;
     port = ring_local_port(m.program.listener);
     printf("try: curl http://%s:%d/       and /stats\n"
@@ -380,8 +381,8 @@ int main(int argc, char **argv)
     fflush(stdout);
 
     status = program_end(&m.program, weft_run(run, &m, NULL));
-    if (status == 0 && !m.drained) {
-        fprintf(stderr, "stopped at once, with %ld connections open\n", m.front.connections);
+    if (status == 0 && m.front.tcp.signal_count > 1 && m.front.tcp.cancelled > 0) {
+        fprintf(stderr, "stopped at once, with %zu connections open\n", m.front.tcp.cancelled);
         status = 1;
     }
     return status;

@@ -22,18 +22,21 @@
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
-/* One "--name N": a number within bounds, at its default until the command line says otherwise. */
+/* One "--name N": a number within bounds, at its default until the command line says otherwise. Or, if
+ * `text` is set, any word. */
 struct setting {
     const char *name, *meaning;
     long *value, least, most;
+    const char **text;
 };
 
 enum { PROGRAM_SETTINGS_MAX = 16 };
 
 struct program {
-    const char *purpose; /* one line for --help */
-    const char *host;    /* --host */
-    const char *port;    /* --port; "0": any free one */
+    const char *purpose;  /* one line for --help */
+    const char *operands; /* what else it takes, for --help; NULL: nothing, and it is a server */
+    const char *host;     /* a server's --host */
+    const char *port;     /* a server's --port; "0": any free one */
     struct setting settings[PROGRAM_SETTINGS_MAX];
     int settings_count;
     int listener;                 /* once program_open has returned 0 */
@@ -56,19 +59,33 @@ static inline void program_setting(struct program *program, const char *name, co
     if (program->settings_count == PROGRAM_SETTINGS_MAX)
         abort();
     program->settings[program->settings_count++] =
-        (struct setting){name, meaning, value, least, most};
+        (struct setting){name, meaning, value, least, most, NULL};
+}
+
+/* The same for a word. */
+static inline void program_word(struct program *program, const char *name, const char *meaning,
+                                const char **text)
+{
+    program_setting(program, name, meaning, NULL, 0, 0);
+    program->settings[program->settings_count - 1].text = text;
 }
 
 static inline void program_usage(FILE *out, const char *name, const struct program *program)
 {
-    fprintf(out, "usage: %s [OPTION...]\n%s\n\n", name, program->purpose);
-    fprintf(out, "  --%-20s %s (%s)\n", "host ADDRESS", "where to listen", program->host);
-    fprintf(out, "  --%-20s %s (%s)\n", "port N", "0: any free port", program->port);
+    fprintf(out, "usage: %s [OPTION...] %s\n%s\n\n", name,
+            program->operands != NULL ? program->operands : "", program->purpose);
+    if (program->operands == NULL) {
+        fprintf(out, "  --%-20s %s (%s)\n", "host ADDRESS", "where to listen", program->host);
+        fprintf(out, "  --%-20s %s (%s)\n", "port N", "0: any free port", program->port);
+    }
     for (int i = 0; i < program->settings_count; i++) {
         const struct setting *s = &program->settings[i];
+        int room = 18 - (int)strlen(s->name);
 
-        fprintf(out, "  --%s N%*s %s (%ld)\n", s->name, 18 - (int)strlen(s->name), "", s->meaning,
-                *s->value);
+        if (s->text != NULL)
+            fprintf(out, "  --%s X%*s %s (%s)\n", s->name, room, "", s->meaning, *s->text);
+        else
+            fprintf(out, "  --%s N%*s %s (%ld)\n", s->name, room, "", s->meaning, *s->value);
     }
     fprintf(out, "  --%-20s %s\n", "help", "this text");
 }
@@ -87,7 +104,8 @@ static inline bool program_number(const char *text, long least, long most, long 
     return true;
 }
 
-/* Reads the command line. Exits on --help (0) and on anything it doesn't understand (2). */
+/* Reads the command line; operands begin at argv[optind]. Exits on --help (0) and on anything it doesn't
+ * understand (2). */
 static inline void program_read_settings(struct program *program, int argc, char **argv)
 {
     enum { HELP = 256, HOST, PORT, FIRST };
@@ -114,6 +132,8 @@ static inline void program_read_settings(struct program *program, int argc, char
             program->host = optarg;
         } else if (option == PORT && program_number(optarg, 0, 65535, &number)) {
             program->port = optarg;
+        } else if (s != NULL && s->text != NULL) {
+            *s->text = optarg;
         } else if (s == NULL || !program_number(optarg, s->least, s->most, s->value)) {
             if (option == PORT)
                 fprintf(stderr, "%s: --port takes a number from 0 to 65535\n", name);
@@ -125,7 +145,7 @@ static inline void program_read_settings(struct program *program, int argc, char
             exit(2);
         }
     }
-    if (optind < argc) {
+    if (optind < argc && program->operands == NULL) {
         fprintf(stderr, "%s: what is '%s'?\n", name, argv[optind]);
         program_usage(stderr, name, program);
         exit(2);
@@ -197,6 +217,16 @@ static inline int program_open(struct program *program)
     printf("listening on %s%s%s:%d\n", v6 ? "[" : "", program->host, v6 ? "]" : "", port);
     fflush(stdout);
     return 0;
+}
+
+/* A server on the program's listener, which the signals stop. */
+static inline struct weft_server program_server(const struct program *program)
+{
+    struct weft_server server = WEFT_SERVER_INIT;
+
+    server.listener = program->listener;
+    server.signals = program->signals;
+    return server;
 }
 
 /* Lets go of the signals. Returns the exit status for what weft_run returned. */

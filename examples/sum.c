@@ -36,14 +36,15 @@ static void answer(struct fiber_writer *out, const char *line, weft_time deadlin
     fiber_writer_printf(out, deadline, "%lld\n", sum);
 }
 
-static int64_t converse(void *arg)
+static int converse(int fd, void *ctx)
 {
-    int fd = (int)(intptr_t)arg, length;
+    int length;
     char received[LINE_MAX_BYTES + 2], answers[4096], *line;
     struct fiber_reader in;
     struct fiber_writer out;
     weft_time deadline;
 
+    (void)ctx;
     fiber_reader_init(&in, fd, -1, received, sizeof received);
     fiber_writer_init(&out, fd, -1, answers, sizeof answers);
     fiber_reader_tie(&in, &out);
@@ -62,35 +63,15 @@ static int64_t converse(void *arg)
         fiber_reader_skip(&in, UINT64_MAX, NULL, weft_after(WEFT_SEC(1)));
     fiber_writer_finish(&out);
     fiber_reader_finish(&in);
-    fiber_close(fd);
-    return length;
-}
-
-/* Accepts until it is cancelled, which it is when main returns. */
-static int64_t serve(void *arg)
-{
-    struct program *program = arg;
-    int fd, error = 0;
-
-    while (error != -ECANCELED) {
-        error = fd = fiber_accept(program->listener, NULL, NULL, 0, WEFT_FOREVER);
-        if (fd >= 0 && (error = fiber_detach(converse, (void *)(intptr_t)fd)) < 0)
-            fiber_close(fd);
-        /* Out of descriptors or memory: as in echo_fiber.c. */
-        if (error < 0 && error != -ECONNABORTED && error != -ECANCELED)
-            error = fiber_sleep(WEFT_MS(50));
-    }
-    return 0;
+    return length == -ENODATA || length == -EMSGSIZE ? 0 : length;
 }
 
 static int run(void *arg)
 {
-    struct program *program = arg;
-    int error = fiber_detach(serve, program);
+    struct weft_server server = program_server(arg);
 
-    if (error == 0)
-        error = fiber_signals_wait(program->signals, NULL, WEFT_FOREVER);
-    return error < 0 ? error : 0;
+    server.ends_reading = true; /* the lines that are here are answered, and that is all */
+    return fiber_serve(&server, converse);
 }
 
 int main(int argc, char **argv)

@@ -10,31 +10,10 @@
 #ifndef WEFT_CONTEXT_H
 #define WEFT_CONTEXT_H
 
+#include "sanitizers.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEFT__ASAN 1
-#endif
-#if __has_feature(thread_sanitizer)
-#define WEFT__TSAN 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define WEFT__ASAN 1
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define WEFT__TSAN 1
-#endif
-
-#ifdef WEFT__ASAN
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-#ifdef WEFT__TSAN
-#include <sanitizer/tsan_interface.h>
-#endif
 
 struct context;
 
@@ -178,9 +157,6 @@ static inline void context_init(struct context *context, void *low, void *top, c
     (void)low;
 #endif
 #ifdef WEFT__TSAN
-    /* the stack's last user could not destroy its own; fresh memory is zero */
-    if (context->tsan != NULL)
-        __tsan_destroy_fiber(context->tsan);
     context->tsan = __tsan_create_fiber(0);
 #endif
 }

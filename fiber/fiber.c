@@ -319,6 +319,11 @@ static inline __attribute__((always_inline)) struct fiber *start(struct weft_run
     struct fiber *fiber = stack->fiber;
 
     context_init(&fiber->context, stack->low, fiber, fiber_main, fiber);
+#ifdef WEFT__TSAN
+    if (stack->tsan != NULL)
+        __tsan_destroy_fiber(stack->tsan);
+    stack->tsan = fiber->context.tsan;
+#endif
     fiber->strand.task.run = resume;
     fiber->strand.storage = weft__storage_ref(rt->strand->storage);
     fiber->cancelled = 0;

@@ -90,6 +90,11 @@ void fiber__stacks_finish(struct stacks *stacks)
 #ifdef WEFT__ASAN
             __asan_unpoison_memory_region(slab->base, slab->bytes);
 #endif
+#ifdef WEFT__TSAN
+            for (size_t i = 0; i < slab->cut; i++)
+                if (slab->stacks[i].tsan != NULL)
+                    __tsan_destroy_fiber(slab->stacks[i].tsan);
+#endif
             munmap(slab->base, slab->bytes);
             weft__release(stacks->rt, slab->cut);
             free(slab);

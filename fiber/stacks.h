@@ -12,6 +12,7 @@
 #define WEFT_STACKS_H
 
 #include "runtime_internal.h"
+#include "sanitizers.h"
 
 #include <stdbool.h>
 
@@ -36,6 +37,9 @@ struct stack {
     uint8_t class;       /* log2 of its size */
     uint8_t state;       /* enum stack_state */
     unsigned valgrind_id;
+#ifdef WEFT__TSAN
+    void *tsan; /* the last user's, who could not destroy it while it ran on it; NULL: none */
+#endif
 };
 
 struct stack_slab {

@@ -500,6 +500,62 @@ Test(scope, one_waits_for_a_connection_the_other_fails)
     }
 }
 
+/* The same with a connection in its hands, which the other's failure finds open. */
+static int held = -1;
+
+static int64_t serve_and_accept(void *listener)
+{
+    int fd = fiber_accept(*(int *)listener, NULL, NULL, 0, WEFT_FOREVER), rc;
+
+    held = fd;
+    rc = fiber_accept(*(int *)listener, NULL, NULL, 0, WEFT_FOREVER);
+    cr_assert_eq(fiber_close(fd), 0);
+    return rc;
+}
+
+static int64_t fail_beside(void *unused)
+{
+    (void)unused;
+    fiber_set_name("beside");
+    while (held < 0)
+        if (fiber_yield() < 0)
+            return -ECANCELED;
+    return -EDOM;
+}
+
+static int held_main(void *unused)
+{
+    int listener = ring_listen("127.0.0.1", "0", 8), client;
+    struct sockaddr_storage address;
+    socklen_t len;
+    struct fiber_failure failure;
+    struct fiber_scope scope;
+    char byte;
+
+    (void)unused;
+    held = -1;
+    cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_scope_spawn(&scope, serve_and_accept, &listener), 0);
+    cr_assert_eq(fiber_scope_spawn(&scope, fail_beside, NULL), 0);
+    len = loopback(&address, false, ring_local_port(listener));
+    client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(client, (struct sockaddr *)&address, len), 0); /* the backlog takes it */
+    cr_assert_eq(fiber_scope_close(&scope, 0), -EDOM);
+    cr_assert_eq(fiber_scope_failure(&scope, 0, &failure), 0);
+    cr_assert_str_eq(failure.name, "beside");
+    cr_assert(strstr(failure.where, "test_scope.c") != NULL);
+    cr_assert_eq(recv(client, &byte, 1, MSG_DONTWAIT), 0, "closed by now");
+    cr_assert_eq(weft__rt->engine->in_flight, 0);
+    close(client);
+    cr_assert_eq(fiber_close(listener), 0);
+    return 0;
+}
+
+Test(scope, a_failure_closes_the_others_sockets)
+{
+    run_on_each_io_setup(held_main);
+}
+
 /* ---- several at once ---- */
 
 static size_t running, most_running;

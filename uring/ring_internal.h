@@ -90,6 +90,12 @@ static inline uint32_t ring__length(size_t len)
     return len < INT_MAX ? (uint32_t)len : INT_MAX;
 }
 
+/* The kernel takes so many pieces at a time. What is negative stays wrong. */
+static inline uint32_t ring__pieces(int count)
+{
+    return count < IOV_MAX ? (uint32_t)count : IOV_MAX;
+}
+
 /* Its place in the entry has 16 bits; no address is nearly so long. */
 static inline uint32_t ring__address_length(socklen_t len)
 {

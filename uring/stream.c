@@ -22,6 +22,7 @@
 #define MOST_ITEMS 32          /* that a stream keeps; a multishot operation may bring some more */
 #define FIRST_WAIT WEFT_MS(10) /* without descriptors */
 #define LAST_WAIT  WEFT_SEC(1)
+#define QUIET      WEFT_SEC(60) /* between two reports of it */
 
 enum kind { ACCEPT, RECV, POLL };
 
@@ -39,7 +40,6 @@ struct ring_stream {
     bool stopping;  /* ... and has been asked to end, because nobody takes what it brings */
     bool repeating; /* no multishot operation here */
     bool readable;  /* repeating: the poll is over, a receive is next */
-    bool told;      /* that there are no descriptors */
     unsigned count; /* items kept */
     unsigned most;  /* items it may keep */
 
@@ -51,6 +51,7 @@ struct ring_stream {
     int *fds;
     unsigned first_fd, fds_room;
     int64_t pause;
+    weft_time quiet; /* until then the lack of descriptors is not told again */
     struct weft_timer timer;
     struct ring_stream *starved, **starved_link; /* the engine's list; NULL: not on it */
 
@@ -262,10 +263,11 @@ static void starve(struct ring_stream *s, int error)
 {
     struct ring_stream **head = &engine_of(s)->starved;
 
-    if (!s->told)
+    if (weft_now() >= s->quiet) {
         weft__report(s->rt, "accept on descriptor %d: %s; new connections wait until one is closed",
                      s->fd, strerror(-error));
-    s->told = true;
+        s->quiet = weft_after(QUIET);
+    }
     s->pause = s->pause == 0 ? FIRST_WAIT : s->pause * 2 < LAST_WAIT ? s->pause * 2 : LAST_WAIT;
     s->starved = *head;
     s->starved_link = head;
@@ -279,7 +281,6 @@ static void starve(struct ring_stream *s, int error)
 
 static void keep_fd(struct ring_stream *s, int fd)
 {
-    s->told = false;
     s->pause = 0;
     if (s->count == s->fds_room) {
         unsigned room = s->fds_room == 0 ? 8 : s->fds_room * 2;
@@ -600,10 +601,10 @@ static int create(struct ring_stream **out, enum kind kind, int fd, struct ring_
     s->rt = rt;
     s->kind = kind;
     s->fd = fd;
-    s->how = how;
+    s->how = how & ~(uint32_t)RING__ONE_BY_ONE;
     s->buffers = buffers;
-    s->repeating = kind == RECV && !buffers->shared;
-    s->most = most_items(kind, buffers);
+    s->repeating = how & RING__ONE_BY_ONE || (kind == RECV && !buffers->shared);
+    s->most = how & RING__ONE_BY_ONE ? 1 : most_items(kind, buffers);
     weft_timer_init(&s->timer, pause_over);
     arm(s);
     if (s->ended) { /* it could not even begin */

@@ -81,6 +81,10 @@ struct ring__reader {
 
 #define RING__NOTHING INT_MIN
 
+/* For ring_stream_accept, beside its flags: asks for a connection when there is none kept, no sooner: so
+ * at most one is taken from the backlog that nobody is ready for. */
+#define RING__ONE_BY_ONE (1 << 30)
+
 /* The next item, as fiber_stream_next returns it, or RING__NOTHING. */
 int ring__stream_take(struct ring_stream *stream, struct ring_item *item);
 

@@ -10,7 +10,8 @@
  *   - It is a cancellation point: -ECANCELED. A fiber cancelled before starts no I/O at all.
  *   - Descriptors it makes are close-on-exec. A descriptor with O_NONBLOCK waits all the same;
  *     MSG_DONTWAIT in `flags` doesn't (-EAGAIN).
- *   - Lengths above INT_MAX are cut; any read or write may be short. fiber_*_all loop until done.
+ *   - Lengths above INT_MAX, and pieces above IOV_MAX (readv, writev), are cut; any read or write may be
+ *     short. fiber_*_all loop until done.
  *   - No operation allocates memory.
  *   - Errors beside the operation's own: -EDEADLK on the base stack (a callback must not wait),
  *     -EINVAL without a runtime, -ENOSYS when the runtime's engine does no I/O, -EFAULT for a NULL

@@ -15,7 +15,8 @@
  *     is kept; order of completion is not.
  *   - Descriptors made by an operation are close-on-exec. A descriptor with O_NONBLOCK waits all the
  *     same; MSG_DONTWAIT in `flags` doesn't.
- *   - Lengths above INT_MAX are cut: such an operation is a short one. Any read or write may be.
+ *   - Lengths above INT_MAX, and pieces above IOV_MAX, are cut: such an operation is a short one. Any read
+ *     or write may be.
  *   - Errors at the call: -EINVAL without a runtime, -ENOSYS when the runtime's engine does no I/O,
  *     -EFAULT for a NULL that must not be one, -EBADF for a descriptor that is being closed,
  *     -ECHILD in a child of fork (the ring is the parent's).

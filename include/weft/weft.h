@@ -21,6 +21,7 @@
 #include <weft/ring.h>
 #include <weft/ring_stream.h>
 #include <weft/runtime.h>
+#include <weft/server.h>
 #include <weft/shared_channel.h>
 #include <weft/signals.h>
 #include <weft/sync.h>

@@ -117,4 +117,4 @@ END
     same_descriptors "$before"
     stop
 done
-[ "$(grep -c 'cannot accept for now' "$work/stderr")" -eq 1 ] || fail "it is to be told once"
+[ "$(grep -c 'new connections wait until one is closed' "$work/stderr")" -eq 1 ] || fail "it is to be told once"

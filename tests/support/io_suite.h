@@ -13,6 +13,7 @@
 #include <weft/io.h>
 
 #include <criterion/criterion.h>
+#include <limits.h>
 
 static void suite_nop(void)
 {
@@ -55,6 +56,24 @@ static void suite_file(void)
     unlink(path);
     cr_assert_eq(DO(openat, AT_FDCWD, path, O_RDONLY, 0), -ENOENT);
     cr_assert_eq(DO(statx, AT_FDCWD, path, 0, STATX_SIZE, &about), -ENOENT);
+}
+
+/* More pieces than the kernel takes at a time are an operation that is short, and no error. */
+static void suite_pieces(void)
+{
+    static struct iovec many[IOV_MAX + 1];
+    static char bytes[IOV_MAX + 1];
+    int ends[2];
+
+    make_pipe(ends);
+    for (int i = 0; i <= IOV_MAX; i++)
+        many[i] = (struct iovec){&bytes[i], 1};
+    cr_assert_eq(DO(writev, ends[1], many, IOV_MAX + 1, -1), IOV_MAX);
+    cr_assert_eq(DO(writev, ends[1], many, 1, -1), 1);
+    cr_assert_eq(DO(readv, ends[0], many, IOV_MAX + 1, -1), IOV_MAX);
+    cr_assert_eq(DO(readv, ends[0], many, -1, -1), -EINVAL);
+    cr_assert_eq(DO(readv, ends[0], many, IOV_MAX + 1, -1), 1);
+    close_pair(ends);
 }
 
 /* send, sendmsg, recv, shutdown on a pair; what the peer's end looks like */
@@ -202,8 +221,9 @@ static void (*const suite[])(void) = {
     suite_makers,      suite_pipes,
     suite_epoll_ctl,   suite_message_arguments,
     suite_space,       suite_names,
-    suite_beneath,     suite_attributes,
-    suite_futex,       suite_waitid,
+    suite_pieces,      suite_beneath,
+    suite_attributes,  suite_futex,
+    suite_waitid,
 };
 
 static void run_suite(void)
