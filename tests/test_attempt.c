@@ -430,7 +430,7 @@ Test(attempt, without_threads)
 {
     const struct rlimit none = {0, 0};
 
-    if (slow_tools() || !become_ordinary(64 << 20))
+    if (slow_tools() || !become_ordinary(4 << 20))
         return; /* the tools want the user they began with */
     cr_assert_eq(setrlimit(RLIMIT_NPROC, &none), 0);
     EACH_IO_SETUP(setup)
