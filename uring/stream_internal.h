@@ -49,12 +49,6 @@ static inline char *ring__buffer(const struct ring_buffers *buffers, uint32_t in
 /* A free buffer of a pool that the kernel has none of; RING__NO_BUFFER: all are in use. */
 uint32_t ring__buffer_take(struct ring_buffers *buffers);
 
-/* The kernel has filled this one. */
-static inline void ring__buffer_came(struct ring_buffers *buffers)
-{
-    buffers->used++;
-}
-
 /* Free again. */
 void ring__buffer_give(struct ring_buffers *buffers, uint32_t index);
 
