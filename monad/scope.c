@@ -15,10 +15,12 @@ struct member {
 struct promise_scope {
     struct promise *self;
     struct member *members;
-    struct promise *result; /* once it is closed: an operation's promise */
-    int error;              /* the first failure */
-    bool canceled;          /* from outside, or by a failure */
-    unsigned busy;          /* somebody goes through the members */
+    struct promise
+        *result; /* an operation's promise, made beforehand, so that closing can't fail */
+    int error;   /* the first failure */
+    bool closed;
+    bool canceled; /* from outside, or by a failure */
+    unsigned busy; /* somebody goes through the members */
 };
 
 /* If it is closed, and all are through, that is the end of it. */
@@ -27,7 +29,7 @@ static void end_if_over(struct promise_scope *scope)
     struct promise *result = scope->result;
     int error = scope->error != 0 ? scope->error : scope->canceled ? -ECANCELED : 0;
 
-    if (result == NULL || scope->members != NULL || scope->busy > 0)
+    if (!scope->closed || scope->members != NULL || scope->busy > 0)
         return;
     promise__object_release(scope->self);
     promise__settle(result, error, weft_num(0));
@@ -89,10 +91,16 @@ static void destroy(void *object)
     free(scope);
 }
 
+static void cancel_result(struct promise *result)
+{
+    cancel_members(*(struct promise_scope **)promise__extra(result));
+}
+
 struct promise_scope *promise_scope_create(void)
 {
     struct promise__state *st = promise__state_get();
     struct promise_scope *scope = st != NULL ? calloc(1, sizeof *scope) : NULL;
+    void *extra;
 
     if (scope == NULL)
         return NULL;
@@ -102,6 +110,12 @@ struct promise_scope *promise_scope_create(void)
         free(scope);
         return NULL;
     }
+    scope->result = promise__create_operation(st->rt, sizeof scope, cancel_result, &extra);
+    if (extra == NULL) {
+        promise__object_release(scope->self);
+        return NULL;
+    }
+    *(struct promise_scope **)extra = scope;
     return scope;
 }
 
@@ -152,27 +166,16 @@ void promise_scope_cancel(struct promise_scope *scope)
     end_if_over(scope); /* a member's callback has closed it */
 }
 
-static void cancel_result(struct promise *result)
-{
-    cancel_members(*(struct promise_scope **)promise__extra(result));
-}
-
 struct promise *promise_scope_close(struct promise_scope *scope)
 {
     struct promise__state *st = promise__state_get();
     struct promise *result;
-    void *extra;
 
     if (scope == NULL || st == NULL)
         return promise__einval;
     PROMISE__ENTER(st);
-    result = promise__create_operation(st->rt, sizeof scope, cancel_result, &extra);
-    if (extra == NULL) {
-        /* It is not closed, then: nobody would learn of its end. */
-        return result;
-    }
-    *(struct promise_scope **)extra = scope;
-    scope->result = result;
+    result = scope->result;
+    scope->closed = true;
     end_if_over(scope);
     return PROMISE__MADE(result);
 }

@@ -182,7 +182,7 @@ WEFT_API void promise_scope_cancel(struct promise_scope *scope);
 /* Ends the adding; the scope is not the caller's any more. Returns a promise, settled when all
  * promises of the scope are: fulfilled with 0, or rejected with the first error but -ECANCELED, or,
  * if it or a promise of it was canceled and none failed, with -ECANCELED. Canceling it cancels the
- * scope. Rejected with -ENOMEM at once: then the scope is still open. */
+ * scope. Needs no memory. */
 WEFT_API WEFT_NODISCARD struct promise *promise_scope_close(struct promise_scope *scope);
 
 WEFT_END_DECLS
