@@ -183,12 +183,10 @@ static int await_held(void *promise)
 
 static int64_t hold(void *promise)
 {
-    int rc = fiber_await(promise_ref(promise), NULL, WEFT_FOREVER);
-
-    if (promise_state(promise) != PROMISE_PENDING) {
-        promise_unref(promise);
-        return rc;
-    }
+    (void)fiber_await(promise_ref(promise), NULL, WEFT_FOREVER);
+    /* It may have failed since a cancellation woke this fiber: that is not to be lost. */
+    if (promise_state(promise) != PROMISE_PENDING)
+        return fiber_await(promise, NULL, WEFT_NOWAIT);
     promise_cancel(promise);
     return fiber_shield(await_held, promise); /* as for a fiber: until it has really ended */
 }

@@ -90,11 +90,11 @@ static void cancel_tree(struct fiber_scope *top)
 
 static void cancel(struct fiber_scope *scope, int reason)
 {
-    if (scope->reason != 0)
+    /* From outside it is already: then that is why, whatever comes afterwards. */
+    if (scope->reason != 0 || scope->cancelled || scope->closing)
         return;
     scope->reason = reason;
-    if (!scope->cancelled && !scope->shielded) /* shielded: its resources are being released */
-        cancel_tree(scope);
+    cancel_tree(scope);
 }
 
 void fiber__cancel(struct weft_runtime *rt, struct fiber *fiber)
@@ -209,10 +209,23 @@ static void open_scope(struct weft_runtime *rt, struct fiber *self, struct fiber
         weft__timer_start(rt, &scope->deadline, deadline);
 }
 
+/* Its memory may be about to go, and what is around it would be taken for its parent. */
+static __attribute__((noinline, cold, noreturn)) void left_open(struct weft_runtime *rt,
+                                                                const struct fiber *self)
+{
+    weft__report(rt,
+                 "fiber \"%s\" (spawned at %s): a function called by fiber_shield, or to release a "
+                 "resource, has left a scope open: close it there",
+                 self->name, self->where != NULL ? self->where : "an unknown place");
+    abort();
+}
+
 static void close_scope(struct weft_runtime *rt, struct fiber *self, struct fiber_scope *scope)
 {
     struct fiber_scope *parent = scope->parent;
 
+    if (weft__unlikely(self->scope != scope))
+        left_open(rt, self);
     weft__timer_stop(rt, &scope->deadline);
     if (parent != NULL) {
         *scope->link = scope->next;
@@ -257,6 +270,7 @@ static void release_all(struct fiber *self, struct fiber_scope *scope)
 {
     struct fiber_resource *resource;
 
+    scope->closing = true;
     if (scope->newest == NULL)
         return;
     scope->shielded = true;
@@ -341,7 +355,7 @@ static int start(struct fiber_scope *scope, fiber_fn *fn, void *arg,
 
     if (rt == NULL || scope == NULL || scope->owner == NULL || fn == NULL)
         return -EINVAL;
-    if (fiber_scope_cancelled(scope))
+    if (fiber_scope_cancelled(scope) || scope->closing)
         return -ECANCELED;
     rc = fiber__start(rt, fn, arg, options, where, at_end, owner, &fiber);
     if (rc < 0)

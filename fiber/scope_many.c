@@ -12,6 +12,7 @@ struct work {
     void *items, *ctx;
     size_t size;
     fiber_item_fn *item;
+    bool cut; /* one has ended with -ECANCELED, which fails no scope */
 };
 
 static int64_t worker(void *arg)
@@ -21,9 +22,13 @@ static int64_t worker(void *arg)
     while (work->next < work->count) {
         int rc = fiber_check();
 
-        if (rc == 0)
-            rc = work->one(work, work->next++);
         if (rc < 0)
+            return rc;
+        rc = work->one(work, work->next++);
+        if (rc == -ECANCELED)
+            work->cut =
+                true; /* if it alone was cancelled, those that are left are still to be run */
+        else if (rc < 0)
             return rc;
     }
     return 0;
@@ -41,7 +46,8 @@ static int run(struct work *work, size_t at_once)
         at_once = work->count;
     for (size_t i = 0; i < at_once && rc == 0; i++)
         rc = fiber_scope_spawn(&scope, worker, work);
-    return fiber_scope_close(&scope, rc);
+    rc = fiber_scope_close(&scope, rc);
+    return rc == 0 && work->cut ? -ECANCELED : rc;
 }
 
 static int one_call(struct work *work, size_t index)
@@ -100,6 +106,7 @@ struct race {
     size_t next, winner;
     int error; /* of the first that failed */
     bool won, only_good;
+    bool cut; /* one of them has been cancelled, before there was a winner */
 };
 
 static int64_t racer(void *arg)
@@ -108,11 +115,14 @@ static int64_t racer(void *arg)
     size_t index = race->next++; /* they begin in order */
     struct fiber_call *call = &race->calls[index];
 
-    if (fiber_check() < 0)
+    if (fiber_check() == 0)
+        call->result = call->fn(call->arg);
+    if (race->won)
         return 0;
-    call->result = call->fn(call->arg);
-    if (race->won || (call->result == -ECANCELED && fiber_scope_cancelled(&race->scope)))
+    if (call->result == -ECANCELED && fiber_scope_cancelled(&race->scope)) {
+        race->cut = true;
         return 0;
+    }
     if (race->only_good && call->result < 0) {
         if (race->error == 0)
             race->error = call->result < -4095 ? -EINVAL : (int)call->result;
@@ -142,7 +152,7 @@ static int run_race(struct fiber_call *calls, size_t count, bool only_good)
         return (int)race.winner;
     if (rc < 0)
         return rc;
-    return race.error != 0 ? race.error : -ECANCELED;
+    return race.error != 0 && !race.cut ? race.error : -ECANCELED;
 }
 
 int fiber_first(struct fiber_call *calls, size_t count)

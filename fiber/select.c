@@ -65,6 +65,21 @@ static void cancelled(struct fiber_wait *park)
     decide(weft__container(park, struct fiber_selection, park), -ECANCELED, NULL);
 }
 
+/* ---- nothing: a case of NULL, or of zeroes, can't be waited for ---- */
+
+static bool invalid_ready(struct fiber_case *c)
+{
+    (void)c;
+    return true;
+}
+
+static void invalid_happen(struct fiber_case *c)
+{
+    c->result = -EINVAL;
+}
+
+static const struct fiber_case_kind invalid = {.ready = invalid_ready, .happen = invalid_happen};
+
 /* ---- selecting ---- */
 
 static inline struct fiber_case *at(struct fiber_case *cases, size_t count, size_t first, size_t i)
@@ -94,6 +109,8 @@ static struct fiber_case *find(struct fiber_case *cases, size_t count, size_t fi
 
     for (i = 0; i < count; i++) {
         c = at(cases, count, first, i);
+        if (weft__unlikely(c->kind == NULL))
+            c->kind = &invalid;
         if (c->kind->costly)
             costly = true;
         else if (c->kind->ready(c))
@@ -317,26 +334,11 @@ static bool time_detach(struct fiber_case *c)
     return true;
 }
 
-/* ---- nothing: a case of NULL can't be waited for ---- */
-
-static bool invalid_ready(struct fiber_case *c)
-{
-    (void)c;
-    return true;
-}
-
-static void invalid_happen(struct fiber_case *c)
-{
-    c->result = -EINVAL;
-}
-
-static const struct fiber_case_kind invalid = {.ready = invalid_ready, .happen = invalid_happen};
-
 /* ---- setting up ---- */
 
-static void set(struct fiber_case *c, const struct fiber_case_kind *kind, void *object)
+static bool set(struct fiber_case *c, const struct fiber_case_kind *kind, void *object)
 {
-    fiber__case_set(c, weft__likely(object != NULL) ? kind : &invalid, object);
+    return fiber__case_set(c, weft__likely(object != NULL) ? kind : &invalid, object);
 }
 
 void fiber_case_send(struct fiber_case *c, struct weft_channel *channel, union weft_value value)
@@ -348,8 +350,8 @@ void fiber_case_send(struct fiber_case *c, struct weft_channel *channel, union w
         .detach = send_detach,
     };
 
-    set(c, &kind, channel);
-    c->value = value;
+    if (set(c, &kind, channel))
+        c->value = value;
 }
 
 void fiber_case_recv(struct fiber_case *c, struct weft_channel *channel)
@@ -361,7 +363,7 @@ void fiber_case_recv(struct fiber_case *c, struct weft_channel *channel)
         .detach = recv_detach,
     };
 
-    set(c, &kind, channel);
+    (void)set(c, &kind, channel);
 }
 
 void fiber_case_event(struct fiber_case *c, struct weft_event *event)
@@ -373,7 +375,7 @@ void fiber_case_event(struct fiber_case *c, struct weft_event *event)
         .detach = event_detach,
     };
 
-    set(c, &kind, event);
+    (void)set(c, &kind, event);
 }
 
 void fiber_case_time(struct fiber_case *c, weft_time at)
@@ -386,6 +388,6 @@ void fiber_case_time(struct fiber_case *c, weft_time at)
         .costly = true,
     };
 
-    fiber__case_set(c, &kind, NULL);
-    FIBER__CASE_ROOM(c, struct alarm)->at = at;
+    if (fiber__case_set(c, &kind, NULL))
+        FIBER__CASE_ROOM(c, struct alarm)->at = at;
 }

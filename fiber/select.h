@@ -52,12 +52,16 @@ static inline struct fiber_case *fiber__case_of(void *room)
     return weft__container(room, struct fiber_case, room);
 }
 
-static inline void fiber__case_set(struct fiber_case *c, const struct fiber_case_kind *kind,
+/* False, and nothing is done, for no case. */
+static inline bool fiber__case_set(struct fiber_case *c, const struct fiber_case_kind *kind,
                                    void *object)
 {
+    if (weft__unlikely(c == NULL))
+        return false;
     c->kind = kind;
     c->object = object;
     c->result = 0;
+    return true;
 }
 
 /* c->result and c->value are set. */

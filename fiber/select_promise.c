@@ -46,5 +46,5 @@ void fiber_case_promise(struct fiber_case *c, struct promise *promise)
         .detach = detach,
     };
 
-    fiber__case_set(c, &kind, promise__or_invalid(promise));
+    (void)fiber__case_set(c, &kind, promise__or_invalid(promise));
 }

@@ -403,13 +403,15 @@ static int use(struct weft_runtime *rt, struct fiber *self, struct weft_pool *po
         give_back(rt, pool, options, member, generation, true);
         return -ECANCELED;
     }
-    if (rc == 0 && options->validate != NULL && !options->validate(options->ctx, member)) {
+    if (rc == WEFT__STALE ||
+        (rc == 0 && options->validate != NULL && !options->validate(options->ctx, member))) {
         dispose(options, member);
         rc = WEFT__RUNS;
     }
     if (rc == WEFT__RUNS) {
         generation = pool->generation;
-        rc = self->cancelled ? -ECANCELED : options->create(options->ctx, &member);
+        rc = self->cancelled || pool->destroyed ? -ECANCELED
+                                                : options->create(options->ctx, &member);
         if (rc < 0) {
             leave_place(rt, pool);
             return rc;
@@ -447,8 +449,8 @@ int fiber_pool_clear(struct weft_pool *pool, const struct fiber_pool_options *op
     if (pool == NULL || check_options(options) < 0)
         return -EINVAL;
     weft__pool_ref(pool);
-    pool->generation++;
-    while (weft__pool_withdraw(pool, &member)) {
+    weft__pool_renew(pool);
+    while (pool->stale > 0 && weft__pool_withdraw(pool, &member)) {
         dispose(options, member);
         leave_place(rt, pool);
     }

@@ -202,6 +202,10 @@ static struct promise *begin(struct promise__job *job, struct promise *settled)
         return has_member(job);
     if (rc == WEFT__RUNS)
         return create_member(job);
+    if (rc == WEFT__STALE) {
+        job->step = invalid_disposed;
+        return dispose(use->pool, use->member);
+    }
     if (rc < 0)
         return end(job, promise__error(rc));
     job->step = waited;
@@ -283,7 +287,7 @@ struct promise *promise_pool_clear(struct promise_pool *pool)
                             &clearing);
     if (clearing == NULL)
         return p;
-    pool->members->generation++;
+    weft__pool_renew(pool->members);
     clearing->pool = pool;
     clearing->members = (union weft_value *)(void *)(clearing + 1);
     while (weft__pool_withdraw(pool->members, &clearing->members[clearing->count]))

@@ -1,5 +1,5 @@
 /* scope.c: promises that belong together: the first failure cancels the others. */
-#include "promise_internal.h"
+#include "promise_wait.h"
 
 #include <weft/promise_sync.h>
 
@@ -13,6 +13,7 @@ struct member {
 };
 
 struct promise_scope {
+    struct promise *self;
     struct member *members;
     struct promise *result; /* once it is closed: an operation's promise */
     int error;              /* the first failure */
@@ -28,7 +29,7 @@ static void end_if_over(struct promise_scope *scope)
 
     if (result == NULL || scope->members != NULL || scope->busy > 0)
         return;
-    free(scope);
+    promise__object_release(scope->self);
     promise__settle(result, error, weft_num(0));
 }
 
@@ -74,9 +75,34 @@ static int settled(void *ctx)
     return 0;
 }
 
+/* Over; or the runtime has ended before: then it may still have members. */
+static void destroy(void *object)
+{
+    struct promise_scope *scope = object;
+
+    while (scope->members != NULL) {
+        struct member *member = scope->members;
+
+        scope->members = member->next;
+        free(member);
+    }
+    free(scope);
+}
+
 struct promise_scope *promise_scope_create(void)
 {
-    return promise__state_get() != NULL ? calloc(1, sizeof(struct promise_scope)) : NULL;
+    struct promise__state *st = promise__state_get();
+    struct promise_scope *scope = st != NULL ? calloc(1, sizeof *scope) : NULL;
+
+    if (scope == NULL)
+        return NULL;
+    PROMISE__ENTER(st);
+    scope->self = promise__object(st, scope, destroy);
+    if (scope->self == NULL) {
+        free(scope);
+        return NULL;
+    }
+    return scope;
 }
 
 int promise_scope_add(struct promise_scope *scope, struct promise *promise)

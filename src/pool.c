@@ -4,6 +4,9 @@
  * While somebody waits no member is free and all places are taken. A place that becomes free goes to
  * the first who waits, which then makes its member itself: so an error of that reaches the use that
  * it concerns, and a cancellation too.
+ *
+ * Free members are used, and withdrawn, oldest first, and a member of an earlier generation doesn't become
+ * free: so those that a clear has found free and not yet come to stand before all others.
  */
 #include "sync_core.h"
 
@@ -33,8 +36,12 @@ int weft__pool_take(struct weft_pool *pool, union weft_value *member)
 {
     if (pool->destroyed)
         return -ECANCELED;
-    if (weft__pool_withdraw(pool, member))
-        return 0;
+    if (pool->free_count > 0) {
+        int rc = pool->stale > 0 ? WEFT__STALE : 0;
+
+        (void)weft__pool_withdraw(pool, member);
+        return rc;
+    }
     return pool->count < pool->max ? take_place(pool) : WEFT__WAITS;
 }
 
@@ -86,7 +93,15 @@ bool weft__pool_withdraw(struct weft_pool *pool, union weft_value *member)
     *member = pool->free[pool->free_first];
     pool->free_first = (pool->free_first + 1) % pool->room;
     pool->free_count--;
+    if (pool->stale > 0)
+        pool->stale--;
     return true;
+}
+
+void weft__pool_renew(struct weft_pool *pool)
+{
+    pool->generation++;
+    pool->stale = pool->free_count;
 }
 
 void weft__pool_unref(struct weft_pool *pool)

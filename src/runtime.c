@@ -562,8 +562,9 @@ static int run_to_end(struct weft_runtime *rt)
     /* the engine first: promises may still be referred to by operations until it is gone */
     rt->engine->class->destroy(rt->engine);
     rt->engine = NULL;
-    free_runtime(rt);
+    /* What values own is ended as without a runtime: there is nobody to wake any more. */
     weft__rt = NULL;
+    free_runtime(rt);
     return rc;
 }
 

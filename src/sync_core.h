@@ -27,6 +27,8 @@
 
 #define WEFT__WAITS 1 /* a result beside 0 and the negative ones */
 #define WEFT__RUNS  2 /* of once: the caller is to make the value; of a pool: the member */
+#define WEFT__STALE \
+    3 /* of a pool: the caller is to end this member, and then to make another one */
 
 /* An owner that is no strand: a promise, or a callback. */
 #define WEFT__ANYBODY ((void *)1)
@@ -330,6 +332,7 @@ struct weft_pool {
     size_t count, max;      /* places taken: by members, and by uses that make or end one */
     union weft_value *free; /* a ring of `room`, which is enough for all places taken */
     size_t free_first, free_count, room;
+    size_t stale;        /* so many free ones, the first, are of an earlier generation */
     uint64_t generation; /* members of an earlier one are to be disposed of */
     size_t refs;
     bool destroyed;
@@ -343,7 +346,8 @@ static inline struct weft_pool *weft__pool_ref(struct weft_pool *pool)
 
 void weft__pool_unref(struct weft_pool *pool);
 
-/* 0: *member; WEFT__RUNS: a place for a new one. A wait can end with either. -ENOMEM, -ECANCELED. */
+/* 0: *member; WEFT__RUNS: a place for a new one; WEFT__STALE. A wait can end with the first two.
+ * -ENOMEM, -ECANCELED. */
 int weft__pool_take(struct weft_pool *pool, union weft_value *member);
 void weft__pool_enter(struct weft_pool *pool, struct weft__wait *wait);
 bool weft__pool_leave(struct weft__wait *wait, int why);
@@ -354,5 +358,8 @@ void weft__pool_leave_place(struct weft_pool *pool);
 
 /* A free member, which is not given to anybody else, or false. It keeps its place. */
 bool weft__pool_withdraw(struct weft_pool *pool, union weft_value *member);
+
+/* Begins a new generation: the free members are stale, and to be withdrawn while there are such. */
+void weft__pool_renew(struct weft_pool *pool);
 
 #endif

@@ -156,11 +156,34 @@ Test(promise_scope, may_be_closed_while_it_is_canceled)
     run_promises(close_in_cancel_body);
 }
 
+/* One that is closed, one that is open, each with promises that nobody settles. The tools would see what
+ * is left. */
+static struct promise *end_main(void *unused)
+{
+    struct promise *tasks[2];
+
+    (void)unused;
+    promise_unref(promise_scope_close(filled(tasks, 2)));
+    drop(tasks, 2);
+    (void)filled(tasks, 2);
+    drop(tasks, 2);
+    return promise_fulfilled(weft_num(0));
+}
+
+Test(promise_scope, the_runtimes_end_frees_it)
+{
+    cr_assert_eq(promise_run(end_main, NULL, NULL, NULL), 0);
+}
+
 static struct promise *errors_body(void)
 {
-    struct promise_scope *scope = promise_scope_create();
+    struct promise_scope *scope;
     struct promise *task = promise_create_task(), *result;
 
+    promise__fail_after(0);
+    cr_assert_null(promise_scope_create());
+    promise__fail_after(SIZE_MAX);
+    scope = promise_scope_create();
     cr_assert_eq(promise_scope_add(NULL, promise_ref(task)), -EINVAL);
     assert_error(task, -ECANCELED);
     promise_unref(task);

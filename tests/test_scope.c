@@ -176,6 +176,64 @@ Test(scope, deadlines_nest)
     ON_EACH_SETUP(deadline_main);
 }
 
+/* What was cancelled from outside was not cut short by a deadline that passes afterwards, while it
+ * cleans up or releases: so that is no failure for those around it. */
+static void outlast(void *deadline)
+{
+    cr_assert_eq(fiber_check(), 0);
+    while (weft_now() <= *(weft_time *)deadline)
+        cr_assert_eq(fiber_yield(), 0);
+    cr_assert_eq(fiber_yield(), 0);
+    cr_assert_eq(fiber_yield(), 0);
+}
+
+static int outlast_shielded(void *deadline)
+{
+    outlast(deadline);
+    return 0;
+}
+
+static int64_t outlives_its_deadline(void *shielded)
+{
+    weft_time deadline = weft_after(WEFT_MS(5));
+    struct fiber_resource resource;
+    struct fiber_scope scope;
+    int rc;
+
+    cr_assert_eq(fiber_scope_open(&scope, deadline), 0);
+    if (shielded == NULL)
+        fiber_scope_attach(&scope, &resource, outlast, &deadline);
+    rc = fiber_sleep_until(WEFT_FOREVER);
+    cr_assert_eq(rc, -ECANCELED);
+    if (shielded != NULL)
+        (void)fiber_shield(outlast_shielded, &deadline);
+    cr_assert_eq(fiber_cancel_reason(), -ECANCELED);
+    rc = fiber_scope_close(&scope, rc);
+    cr_assert_eq(rc, -ECANCELED);
+    return rc;
+}
+
+static int outlive_main(void *unused)
+{
+    struct fiber_scope scope;
+
+    (void)unused;
+    for (intptr_t shielded = 0; shielded < 2; shielded++) {
+        cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
+        cr_assert_eq(fiber_scope_spawn(&scope, outlives_its_deadline, (void *)shielded), 0);
+        fiber_yield();
+        fiber_scope_cancel(&scope);
+        cr_assert_eq(fiber_scope_close(&scope, 3), 3);
+    }
+    cr_assert(weft__rt->timers == NULL);
+    return 0;
+}
+
+Test(scope, a_cancellation_beats_a_later_deadline)
+{
+    ON_EACH_SETUP(outlive_main);
+}
+
 /* ---- cancelling ---- */
 
 static int64_t nest(void *depth)
@@ -429,6 +487,53 @@ Test(scope, resources_are_released_newest_first)
     ON_EACH_SETUP(resources_main);
 }
 
+/* A scope that releases its resources has waited for its fibers: no more are started. */
+static struct fiber_scope *releasing;
+static struct promise *given;
+
+static void start_more(void *unused)
+{
+    (void)unused;
+    cr_assert_eq(fiber_scope_spawn(releasing, say, "late "), -ECANCELED);
+    cr_assert_eq(fiber_scope_daemon(releasing, say, "late "), -ECANCELED);
+    cr_assert_eq(fiber_await(fiber_scope_promise(releasing, say, "late "), NULL, WEFT_FOREVER),
+                 -ECANCELED);
+    cr_assert_eq(fiber_scope_hold(releasing, promise_ref(given)), -ECANCELED);
+    fiber_scope_cancel(releasing);
+    cr_assert_eq(fiber_yield(), 0, "not even now");
+    tell("released ");
+}
+
+static int start_more_main(void *unused)
+{
+    struct fiber_resource resource;
+    struct fiber_scope scope;
+
+    (void)unused;
+    for (int with_fibers = 0; with_fibers < 2; with_fibers++) {
+        releasing = &scope;
+        given = promise_create_task();
+        cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
+        fiber_scope_attach(&scope, &resource, start_more, NULL);
+        if (with_fibers) {
+            cr_assert_eq(fiber_scope_spawn(&scope, say, ""), 0);
+            cr_assert_eq(fiber_scope_daemon(&scope, wait_for_ever, ""), 0);
+        }
+        cr_assert_eq(fiber_scope_close(&scope, 4), 4);
+        expect("released ");
+        promise_unref(given);
+        for (int i = 0; i < 4; i++)
+            fiber_yield();
+        expect("");
+    }
+    return 0;
+}
+
+Test(scope, starts_no_fibers_while_it_releases)
+{
+    ON_EACH_SETUP(start_more_main);
+}
+
 /* ---- promises ---- */
 
 static int hold_main(void *unused)
@@ -467,6 +572,28 @@ static int hold_main(void *unused)
 Test(scope, promises_belong_to_it)
 {
     ON_EACH_SETUP(hold_main);
+}
+
+/* It fails after the scope has been cancelled, and before the fiber that waits for it has seen that. */
+static int hold_late_main(void *unused)
+{
+    struct promise *p = promise_create_task();
+    struct fiber_scope scope;
+
+    (void)unused;
+    cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_scope_hold(&scope, promise_ref(p)), 0);
+    fiber_yield();
+    fiber_scope_cancel(&scope);
+    cr_assert_eq(promise_reject(p, -EPIPE), 0);
+    cr_assert_eq(fiber_scope_close(&scope, 0), -EPIPE);
+    promise_unref(p);
+    return 0;
+}
+
+Test(scope, a_failure_beside_a_cancellation_is_not_lost)
+{
+    ON_EACH_SETUP(hold_late_main);
 }
 
 /* Two tasks, one waits for a connection, the other fails: the scope ends at once with the second
@@ -650,6 +777,72 @@ Test(scope, races_are_cancelled)
     ON_EACH_SETUP(vain_main);
 }
 
+/* -ECANCELED is no failure, but what ended with it did not end well either: the others are run, and it
+ * is told. */
+static int64_t end_cancelled(void *text)
+{
+    tell(text);
+    return -ECANCELED;
+}
+
+static int end_item_cancelled(size_t index, void *item, void *ctx)
+{
+    (void)item;
+    ++*(int *)ctx;
+    return index == 0 ? -ECANCELED : 0;
+}
+
+static int cancelled_one_main(void *unused)
+{
+    struct fiber_call calls[] = {{end_cancelled, "a ", 0}, {say, "b ", 0}};
+    int items[3] = {0}, done = 0;
+
+    (void)unused;
+    for (size_t at_once = 0; at_once < 3; at_once++) {
+        cr_assert_eq(fiber_all(calls, 2, at_once), -ECANCELED);
+        cr_assert_eq(calls[0].result, -ECANCELED);
+        cr_assert_eq(calls[1].result, 0);
+        expect("a b ");
+    }
+    cr_assert_eq(fiber_map(end_item_cancelled, items, 3, sizeof *items, &done, 1), -ECANCELED);
+    cr_assert_eq(done, 3);
+    cr_assert_eq(fiber_any(calls, 2), 1);
+    cr_assert_eq(fiber_first(calls, 2), 0);
+    return 0;
+}
+
+Test(scope, one_that_ends_as_cancelled_keeps_the_others_from_nothing)
+{
+    ON_EACH_SETUP(cancelled_one_main);
+}
+
+/* A race that is cancelled while some still run was not lost by the one that has failed. */
+static int64_t race_half_lost(void *unused)
+{
+    struct fiber_call calls[] = {{fail_soon, "failed ", 0}, {wait_for_ever, "waited ", 0}};
+
+    (void)unused;
+    return fiber_any(calls, 2);
+}
+
+static int half_lost_main(void *unused)
+{
+    struct promise *p = fiber_spawn(race_half_lost, NULL);
+
+    (void)unused;
+    for (int i = 0; i < 4; i++)
+        fiber_yield();
+    promise_cancel(p);
+    cr_assert_eq(fiber_await(p, NULL, WEFT_FOREVER), -ECANCELED);
+    expect("failed waited ");
+    return 0;
+}
+
+Test(scope, a_cancelled_race_has_not_failed)
+{
+    ON_EACH_SETUP(half_lost_main);
+}
+
 /* ---- misuse ---- */
 
 static int misuse_main(void *unused)
@@ -700,6 +893,24 @@ static int leave_open_main(void *unused)
 Test(scope, a_fiber_must_not_end_with_one_open, .signal = SIGABRT)
 {
     (void)weft_run(leave_open_main, NULL, NULL);
+}
+
+static int leave_open_shielded(void *scope)
+{
+    return fiber_scope_open(scope, WEFT_FOREVER);
+}
+
+static int shield_open_main(void *unused)
+{
+    static struct fiber_scope scope;
+
+    (void)unused;
+    return fiber_shield(leave_open_shielded, &scope);
+}
+
+Test(scope, a_shield_must_not_end_with_one_open, .signal = SIGABRT)
+{
+    (void)weft_run(shield_open_main, NULL, NULL);
 }
 
 /* A failure that nobody sees is told once. */

@@ -561,3 +561,43 @@ Test(sync_channel, ends_with_its_runtime_or_after_it)
     weft_channel_close(&channel);
     weft_channel_finish(&channel);
 }
+
+/* A value that the runtime's end destroys may own what promises wait for. */
+static struct weft_semaphore semaphore;
+static bool seen_runtime;
+
+static void destroy_channel(void *owned)
+{
+    seen_runtime |= weft_current() != NULL || weft_engine_name() != NULL;
+    weft_channel_destroy(owned);
+}
+
+static void release_unit(void *unused)
+{
+    (void)unused;
+    cr_assert_eq(weft_semaphore_release(&semaphore, 1), -EINVAL, "there is no runtime any more");
+}
+
+static int own_what_is_awaited(void *unused)
+{
+    static struct promise *held[2]; /* nobody gives them back */
+    struct weft_channel *owned = weft_channel_create(0, NULL);
+
+    (void)unused;
+    held[0] = promise_create();
+    held[1] = promise_create();
+    cr_assert_eq(promise_resolve_owned(held[0], owned, destroy_channel), 0);
+    promise_unref(promise_channel_recv(owned));
+    promise_unref(promise_channel_recv(owned));
+    weft_semaphore_init(&semaphore, 0);
+    cr_assert_eq(promise_resolve_owned(held[1], &semaphore, release_unit), 0);
+    promise_unref(promise_semaphore_acquire(&semaphore, 1));
+    return 0;
+}
+
+Test(sync_channel, the_runtimes_end_destroys_one_that_is_waited_for)
+{
+    cr_assert_eq(run_on(&setups[0], own_what_is_awaited, NULL), 0);
+    cr_assert_not(seen_runtime);
+    weft_semaphore_finish(&semaphore);
+}

@@ -279,6 +279,83 @@ SYNC_TEST(sync_pool, destroy_while_in_use)
     weft_pool_destroy(NULL);
 }
 
+static int64_t clear(void *unused)
+{
+    (void)unused;
+    return fiber_pool_clear(pool, &options);
+}
+
+/* Disposing takes time, in which a use gets none of those that are to go, nor a promise. */
+SYNC_TEST(sync_pool, nobody_uses_what_a_clear_has_not_come_to)
+{
+    struct promise *pa, *pb, *clearing;
+
+    begin(3);
+    pa = start(&a);
+    pb = start(&b);
+    weft_event_set(&go);
+    cr_assert_eq(outcome(pa), 1);
+    cr_assert_eq(outcome(pb), 2);
+    weft_event_reset(&go);
+    clearing = fiber_spawn(clear, NULL);
+    pa = start(&a); /* when that is at the first one */
+    cr_assert_eq(outcome(clearing), 0);
+    weft_event_set(&go);
+    cr_assert_eq(outcome(pa), 1);
+    expect("+1 +2 a1 b2 -1 -2 +3 a3 ");
+    cr_assert_eq(weft_pool_free(pool), 1, "the new one is not concerned");
+    finish();
+}
+
+/* Clearing comes to an end, though members are given back all the time. */
+static int64_t use_again_and_again(void *stop)
+{
+    for (int i = 0; i < 50 && !*(bool *)stop; i++) {
+        cr_assert_eq(use(&a), 1);
+        fiber_yield();
+    }
+    return 0;
+}
+
+SYNC_TEST(sync_pool, clear_is_through_with_those_it_found)
+{
+    struct promise *users[2];
+    bool stop = false;
+
+    begin(4);
+    weft_event_set(&go);
+    for (int i = 0; i < 2; i++)
+        users[i] = fiber_spawn(use_again_and_again, &stop);
+    settle();
+    cr_assert_eq(fiber_pool_clear(pool, &options), 0);
+    cr_assert_leq(next_member, 6, "%d were made", next_member);
+    stop = true;
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(outcome(users[i]), 0);
+    finish();
+}
+
+/* A place that was handed over makes no member for a pool that is no more. */
+SYNC_TEST(sync_pool, a_place_handed_over_before_the_end_stays_empty)
+{
+    struct promise *pa, *pb;
+
+    begin(1);
+    create_error = -EIO;
+    weft_event_reset(&may_create);
+    pa = start(&a);
+    pb = start(&b);
+    weft_event_set(&may_create);
+    fiber_yield(); /* a's has failed, and b hasn't run yet */
+    create_error = 0;
+    cr_assert_eq(weft_pool_waiting(pool), 0);
+    weft_pool_destroy(pool);
+    cr_assert_eq(outcome(pa), -EIO);
+    cr_assert_eq(outcome(pb), -ECANCELED);
+    expect("");
+    cr_assert_eq(alive, 0);
+}
+
 /* A cancelled use disposes of its member in peace. */
 SYNC_TEST(sync_pool, a_cancelled_use_gives_its_member_back)
 {
@@ -412,6 +489,36 @@ SYNC_TEST(sync_pool, fibers_and_promises_use_the_same_members)
     expect("a1 -1 ");
     cr_assert_eq(alive, 0);
     cr_assert_null(promise_pool_members(NULL));
+}
+
+/* A promise's use ends what a fiber's clear has not come to, too. */
+SYNC_TEST(sync_pool, a_promise_does_not_use_what_is_to_go)
+{
+    struct promise_pool_options how = PROMISE_POOL_OPTIONS_INIT;
+    struct promise_pool *shared;
+    struct promise *pa, *pb, *clearing, *p;
+
+    begin(1);
+    weft_pool_destroy(pool);
+    how.create = promise_creates;
+    how.dispose = promise_disposes;
+    shared = promise_pool_create(3, &how);
+    pool = promise_pool_members(shared);
+    pa = start(&a);
+    pb = start(&b);
+    weft_event_set(&go);
+    cr_assert_eq(outcome(pa), 1);
+    cr_assert_eq(outcome(pb), 2);
+    clearing = fiber_spawn(clear, NULL);
+    fiber_yield();
+    p = promise_pool_use(shared, promise_uses, "p");
+    cr_assert_eq(outcome(clearing), 0);
+    cr_assert_eq(outcome(p), 50);
+    expect("+1 +2 a1 b2 -2 +3 p3 -1 ");
+    cr_assert_eq(weft_pool_free(pool), 1);
+    promise_pool_destroy(shared);
+    cr_assert_eq(alive, 0);
+    expect("-3 ");
 }
 
 static int64_t use_many(void *arg)

@@ -501,6 +501,17 @@ SYNC_TEST(sync_select, cancellation_and_misuse)
     fiber_case_event(&cases[1], NULL);
     cr_assert_eq(fiber_select(cases, 2, WEFT_FOREVER), 1);
 
+    /* no case; one that was not set up */
+    fiber_case_send(NULL, &one, weft_num(1));
+    fiber_case_recv(NULL, &one);
+    fiber_case_event(NULL, &event);
+    fiber_case_time(NULL, WEFT_NOWAIT);
+    fiber_case_promise(NULL, NULL);
+    fiber_case_poll(NULL, 0, POLLIN);
+    memset(&cases[1], 0, sizeof cases[1]);
+    cr_assert_eq(fiber_select(cases, 2, WEFT_FOREVER), 1);
+    cr_assert_eq(cases[1].result, -EINVAL);
+
     cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
     fiber_scope_cancel(&scope);
     weft_event_set(&event);

@@ -62,6 +62,6 @@ void fiber_case_poll(struct fiber_case *c, int fd, short events)
         .costly = true,
     };
 
-    fiber__case_set(c, &kind, NULL);
-    ring__prepare_poll(FIBER__CASE_ROOM(c, struct ring_op), fd, events);
+    if (fiber__case_set(c, &kind, NULL))
+        ring__prepare_poll(FIBER__CASE_ROOM(c, struct ring_op), fd, events);
 }

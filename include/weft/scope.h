@@ -21,7 +21,7 @@
  * opened in it; a shield keeps it out. Cancelling a fiber (its promise: promise_cancel, the
  * runtime's end) cancels the scopes it has open.
  *
- * -ECANCELED of a cancelled fiber is no failure.
+ * -ECANCELED is no failure: it says that a fiber, or what it waited for, has been cancelled.
  *
  * Unless a comment says otherwise: called in a fiber; doesn't suspend; since 0.1. Not in a lean
  * build.
@@ -71,7 +71,7 @@ struct fiber_scope {
     int reason; /* why it was cancelled; 0: it was not, or from outside */
     int error;  /* the first failure */
     unsigned failure_count;
-    bool cancelled, shielded, interrupted;
+    bool cancelled, shielded, interrupted, closing;
     struct weft_timer deadline;
     struct fiber_failure failures[FIBER_SCOPE_FAILURES];
     void *reserved[4];
@@ -94,7 +94,8 @@ FIBER_SUSPENDS WEFT_API int fiber_scope_close(struct fiber_scope *scope, int res
 
 /* Starts a fiber in the scope, as fiber_detach does. A negative result fails the scope. A daemon
  * doesn't keep the scope open: it is cancelled when only daemons are left.
- * Returns 0; -ECANCELED if the scope is cancelled, nothing is started; -ENOMEM, -EINVAL.
+ * Returns 0; -ECANCELED if the scope is cancelled, or releases its resources already, nothing is
+ * started; -ENOMEM, -EINVAL.
  * Runtime's thread, callbacks too, as long as the scope is open. */
 #define fiber_scope_spawn(scope, fn, arg)  fiber_scope_spawn_at((scope), (fn), (arg), WEFT_HERE)
 #define fiber_scope_daemon(scope, fn, arg) fiber_scope_daemon_at((scope), (fn), (arg), WEFT_HERE)
@@ -173,7 +174,8 @@ struct fiber_call {
 };
 
 /* Runs all, at most `at_once` at a time (0: all), and waits for them. When one fails the others are
- * cancelled and no more are begun. Returns 0 or the first failure, -ECANCELED, -ENOMEM, -EINVAL. */
+ * cancelled and no more are begun. Returns 0 if all have ended well; or the first failure, -ECANCELED
+ * (also if a function has returned that and none has failed), -ENOMEM, -EINVAL. */
 FIBER_SUSPENDS WEFT_API int fiber_all(struct fiber_call *calls, size_t count, size_t at_once);
 
 /* Runs both; as fiber_all. */
@@ -185,7 +187,7 @@ FIBER_SUSPENDS WEFT_API int fiber_both(fiber_fn *first, void *first_arg, fiber_f
 FIBER_SUSPENDS WEFT_API int fiber_first(struct fiber_call *calls, size_t count);
 
 /* The same, but failures don't count as long as others run. Returns the index of the first to end
- * well; if all failed, the first failure. */
+ * well; if all failed, the first failure; if some were cancelled, -ECANCELED. */
 FIBER_SUSPENDS WEFT_API int fiber_any(struct fiber_call *calls, size_t count);
 
 /* Calls fn(index, item, ctx) for each of `count` items of `size` bytes, in fibers, at most `at_once`

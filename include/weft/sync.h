@@ -258,7 +258,8 @@ struct weft_once {
     void *reserved[3];
 };
 
-/* destroy (NULL: none) is called with the value at the end, or when it is reset. */
+/* destroy (NULL: none) is called with the value at the end, or when it is reset. The end must not come
+ * while the value is being made. */
 WEFT_API void weft_once_init(struct weft_once *once, void (*destroy)(void *ptr));
 WEFT_API void weft_once_finish(struct weft_once *once);
 
@@ -272,8 +273,9 @@ WEFT_API int weft_once_peek(const struct weft_once *once, union weft_value *valu
 /* Gives the value, which stays the object's; makes it with fn if nobody has, waits if somebody is at
  * it. The outcome of fn, an error too, is the outcome for all. Only -ECANCELED is not: whoever was
  * making it has given up, and the first who waits makes it in its place, with its own fn. The deadline
- * is for waiting, not for fn. -EDEADLK if fn wants the value itself. A value that fn's promise owns must
- * be owned by it alone: it becomes the object's. */
+ * is for waiting, not for fn. -EDEADLK if a fiber's fn wants the value itself; of a promise that waits
+ * for itself nobody can tell. A value that fn's promise owns must be owned by it alone: it becomes the
+ * object's. */
 WEFT_API WEFT_NODISCARD struct promise *
 promise_once_get(struct weft_once *once, struct promise *(*fn)(void *ctx), void *ctx);
 #if WEFT_HAS_FIBERS
