@@ -58,10 +58,10 @@ static int serve(int fd, void *ctx)
     return rc;
 }
 
-struct talk {
+static struct talk {
     int fd;
     char byte;
-};
+} talks[4096]; /* by descriptor: the runtime's end frees nothing of ours */
 
 static struct promise *receive(union weft_value ignored, void *ctx);
 
@@ -83,20 +83,13 @@ static struct promise *receive(union weft_value ignored, void *ctx)
     return promise_bind(promise_recv(talk->fd, &talk->byte, 1, 0, WEFT_FOREVER), received, talk);
 }
 
-static struct promise *free_talk(void *talk)
-{
-    free(talk);
-    return promise_fulfilled(weft_num(0));
-}
-
 static struct promise *serve_in_promises(int fd, void *ctx)
 {
-    struct talk *talk = malloc(sizeof *talk);
-
     cr_assert_eq(ctx, &test);
+    cr_assert_lt(fd, 4096);
     test.begun++;
-    talk->fd = fd;
-    return promise_finalize(receive(weft_num(0), talk), free_talk, talk);
+    talks[fd].fd = fd;
+    return receive(weft_num(0), &talks[fd]);
 }
 
 static int64_t run_server(void *unused)
@@ -441,6 +434,15 @@ static int bound_main(void *unused)
     close(c);
     finish(0);
     cr_assert_eq(test.begun, 3);
+
+    prepare();
+    start();
+    a = client();
+    ask(a, "a");
+    weft_server_stop(&test.server);
+    close(a);
+    finish(0);
+    cr_assert_eq(test.server.max_connections, 0, "another time the limit may be another one");
     return 0;
 }
 
@@ -657,6 +659,36 @@ static int left_main(void *unused)
 Test(server, the_runtimes_end_is_its_end)
 {
     in_each_style(left_main);
+}
+
+/* The same while it has no room for more, and so doesn't wait for any; and while it is stopping. */
+static bool is_stopped;
+
+static int left_full_main(void *unused)
+{
+    int stays;
+
+    (void)unused;
+    prepare();
+    test.server.ignores_signals = false;
+    test.server.max_connections = 1;
+    start();
+    stays = client();
+    ask(stays, "a");
+    if (is_stopped)
+        weft_server_stop(&test.server);
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(fiber_yield(), 0);
+    promise_unref(test.result);
+    close(stays); /* nobody is told before the end */
+    return 0;
+}
+
+Test(server, the_runtimes_end_is_its_end_when_it_is_full)
+{
+    in_each_style(left_full_main);
+    is_stopped = true;
+    in_each_style(left_full_main);
 }
 
 /* ---- signals ---- */

@@ -357,8 +357,8 @@ static int start_from_pinned(struct weft_cluster *cluster, unsigned index, void 
     (void)index;
     cr_assert_eq(sched_getaffinity(0, sizeof mine, &mine), 0);
     cr_assert_eq(CPU_COUNT(&mine), 1);
-    cr_assert_eq(weft_cpu_count(), CPU_COUNT(&all_cpus));
-    cr_assert_eq(weft_workers_count(NULL), CPU_COUNT(&all_cpus));
+    cr_assert_eq(weft_cpu_count(), (unsigned)CPU_COUNT(&all_cpus));
+    cr_assert_eq(weft_workers_count(NULL), (unsigned)CPU_COUNT(&all_cpus));
     cr_assert_eq(fiber_work(NULL, WEFT_CPU, job_with_all_cpus, unused, WEFT_FOREVER), 1);
     cr_assert_eq(fiber_blocking(block_with_all_cpus, unused, WEFT_FOREVER), 1);
     return 0;

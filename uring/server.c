@@ -52,8 +52,7 @@ int ring__server_open(struct ring__server *s, struct weft_server *server)
     }
     s->server = server;
     s->open = NULL;
-    if (server->max_connections == 0)
-        server->max_connections = default_bound();
+    s->default_bound = default_bound();
     server->connections = server->cancelled = 0;
     server->accepted = server->failed = 0;
     server->signal_count = 0;
@@ -174,8 +173,12 @@ void ring__server_stop(struct ring__server *s)
     while ((fd = ring_stream_try(stream, NULL)) >= 0)
         s->begin(s, fd);
     ring_stream_close(stream);
+    /* a fiber that waited in it could find the server gone */
     if (server->on_stop != NULL)
-        server->on_stop(server->ctx);
+        WEFT_NO_SUSPEND
+        {
+            server->on_stop(server->ctx);
+        }
     s->stopped(s);
 }
 

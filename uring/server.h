@@ -27,6 +27,7 @@ struct ring__server {
     struct weft_signals *signals;
     const char *where;
     weft_time deadline; /* stopping: when the connections' time is up */
+    size_t default_bound;
 
     /* Begins to serve a connection. */
     void (*begin)(struct ring__server *s, int fd);
@@ -56,9 +57,14 @@ void ring__server_stop(struct ring__server *s);
  * waited that was cancelled. */
 int ring__server_listener_error(struct ring__server *s, int error);
 
+static inline size_t ring__server_bound(const struct ring__server *s)
+{
+    return s->server->max_connections != 0 ? s->server->max_connections : s->default_bound;
+}
+
 static inline bool ring__server_has_room(const struct ring__server *s)
 {
-    return s->server->connections < s->server->max_connections;
+    return s->server->connections < ring__server_bound(s);
 }
 
 static inline const char *ring__server_name(const struct ring__server *s)

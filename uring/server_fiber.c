@@ -152,7 +152,7 @@ static int accept_all(struct serving *s)
     int rc, error;
 
     for (;;) {
-        rc = wait_for_connections(s, server->max_connections - 1, WEFT_FOREVER);
+        rc = wait_for_connections(s, ring__server_bound(&s->base) - 1, WEFT_FOREVER);
         if (rc < 0 || server->stopping)
             return rc;
         rc = fiber_stream_next(s->base.stream, NULL, WEFT_FOREVER);

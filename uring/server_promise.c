@@ -26,6 +26,7 @@ struct serving {
     struct ring__reader reader;
     struct ring__closing closing; /* of `listener` */
     struct weft_timer timer;      /* begins it; then: the connections' time is up */
+    struct weft__guest guest;     /* to be told of the runtime's end */
     struct promise *watch;        /* the wait for signals; NULL: none */
     struct ring__connection *cancelled;
     unsigned busy;
@@ -39,6 +40,7 @@ struct connection {
     struct ring__connection base; /* in the list of those to be cancelled, or in the other */
     struct serving *serving;
     struct promise *self; /* a reference, to cancel it by */
+    bool closing;         /* the descriptor is promise_close's */
 };
 
 static void go_on(struct serving *s);
@@ -73,6 +75,7 @@ static struct promise *conversation_over(struct promise__job *job, struct promis
     ring__server_failed(&c->serving->base, c->base.fd, error);
     c->serving->busy--;
     job->step = closed;
+    c->closing = true;
     return promise_close(c->base.fd);
 }
 
@@ -101,6 +104,7 @@ static void begin(struct ring__server *base, int fd)
     }
     c->serving = s;
     c->self = self;
+    c->closing = false;
     ring__server_add(base, &c->base, fd);
     s->busy++;
     promise__call_on_base(st, begin_on_base, c);
@@ -172,6 +176,7 @@ static void end(struct serving *s)
     int cancelled = (int)s->base.server->cancelled;
 
     s->over = true;
+    weft__guest_remove(&s->guest);
     weft__timer_stop(s->base.rt, &s->timer);
     promise_cancel(watch);
     promise_unref(watch);
@@ -221,14 +226,30 @@ static void ready(struct ring__reader *reader, struct ring_stream *stream)
 
     (void)stream;
     s->reading = false;
-    if (ring__ended(s->base.rt) && !s->over) { /* the runtime ends: nobody is told any more */
-        s->over = true;
-        ring__server_finish(&s->base);
-        (void)ring__close_now(s->base.server->listener);
-        s->base.server->listener = -1;
-        return;
-    }
-    go_on(s);
+    if (!ring__ended(s->base.rt)) /* else evict does what there is to be done */
+        go_on(s);
+}
+
+static void close_all(struct ring__connection *list)
+{
+    for (; list != NULL; list = list->next)
+        if (!weft__container(list, struct connection, base)->closing)
+            (void)ring__close_now(list->fd);
+}
+
+/* The runtime has ended, and with it all that was in flight: nobody is told any more. */
+static void evict(struct weft__guest *guest)
+{
+    struct serving *s = weft__container(guest, struct serving, guest);
+
+    weft__guest_remove(guest);
+    s->over = true;
+    close_all(s->base.open);
+    close_all(s->cancelled);
+    promise_unref(s->watch);
+    ring__server_finish(&s->base);
+    (void)ring__close_now(s->base.server->listener); /* negative: harmless */
+    s->base.server->listener = -1;
 }
 
 static void listener_clear(struct ring__closing *closing)
@@ -338,6 +359,7 @@ struct promise *promise_serve(struct weft_server *server,
         promise__settle(promise, rc, weft_num(0));
         return promise;
     }
+    weft__guest_add(rt, &s->guest, evict);
     weft__timer_start(rt, &s->timer, WEFT_NOWAIT);
     return promise;
 }

@@ -48,7 +48,8 @@ struct weft_server {
      * reads has nothing else to do. */
     bool ends_reading;
 
-    /* Called when it stops, once: a chance to end connections that rest. NULL: nothing. */
+    /* Called when it stops, once: a chance to end connections that rest. It can't suspend (-EDEADLK).
+     * NULL: nothing. */
     void (*on_stop)(void *ctx);
 
     /* Called when serve's result is negative, but for -ECANCELED, while fd is still open; also with

@@ -3,6 +3,10 @@
  * program just written was "text file busy".
  *
  * A program is written, closed in each of the ways there are, and executed at once.
+ *
+ * But with plain flags and COOP_TASKRUN one of the kernel's threads that has done a write puts the
+ * completion into the queue first and lets go of the file a moment later (io_req_complete_post): there the
+ * file may be busy for that long, however it is closed.
  */
 #include "fiber_internal.h"
 #include "io_support.h"
@@ -43,6 +47,7 @@ static int run_program(void)
 }
 
 static struct kept raw;
+static bool may_lag;
 
 static void close_in_the_ring(void *fd)
 {
@@ -51,6 +56,8 @@ static void close_in_the_ring(void *fd)
 
 static int write_main(void *unused)
 {
+    int rc;
+
     (void)unused;
     for (int i = 0; i < 12; i++) {
         int fd = fiber_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, 0700, WEFT_FOREVER);
@@ -71,7 +78,12 @@ static int write_main(void *unused)
             cr_assert_eq(raw.res, 0);
             break;
         }
-        cr_assert_eq(run_program(), 0, "%d: %s", i, strerror(ETXTBSY));
+        rc = run_program();
+        for (int n = 0; n < 1000 && may_lag && rc == ETXTBSY; n++) {
+            fiber_nop(WEFT_FOREVER);
+            rc = run_program();
+        }
+        cr_assert_eq(rc, 0, "%d: %s", i, strerror(rc));
         unlink(path);
     }
     return 0;
@@ -83,6 +95,10 @@ Test(libuv_4059, what_is_closed_can_be_executed)
         cr_skip_test("they follow the child, or forbid vfork");
     snprintf(path, sizeof path, "/tmp/weft-4059-%d", (int)getpid());
     load_program();
-    run_on_each_io_setup(write_main);
+    EACH_IO_SETUP(setup)
+    {
+        may_lag = setup->flags == WEFT_RING_PLAIN || setup->flags == WEFT_RING_COOP;
+        cr_assert_eq(run_on(setup, write_main, NULL), 0, "%s: %s", setup->name, report_text());
+    }
     free(program);
 }
