@@ -34,27 +34,6 @@ static const struct mode {
 #define IMPLS ((int)(sizeof(impls) / sizeof(impls[0])))
 #define MODES ((int)(sizeof(modes) / sizeof(modes[0])))
 
-static void run(struct bench_cell *cell, const char *program, const char *first)
-{
-    char name[64], ops[24], argument[24];
-    char *path, *argv[4];
-    double figures[BENCH_FIGURES];
-    const int64_t began = bench_now();
-
-    snprintf(name, sizeof(name), "%s_%s", program, cell->impl);
-    snprintf(argument, sizeof(argument), "%s", first);
-    snprintf(ops, sizeof(ops), "%ld", cell->ops);
-    path = bench_sibling(name);
-    argv[0] = path;
-    argv[1] = argument;
-    argv[2] = ops;
-    argv[3] = NULL;
-    if (bench_child(argv, figures, cell->remark, sizeof(cell->remark)) > 0)
-        bench_add(cell, figures[0]);
-    free(path);
-    cell->spent += bench_now() - began;
-}
-
 static void print_table(const struct bench_cell *cells, int count, const struct bench_cell *floor)
 {
     printf("  %-14s %-12s %10s %10s %14s %7s\n", "", "", "min, ns", "median", "/ floor yield",
@@ -103,9 +82,9 @@ int main(int argc, char **argv)
     for (int round = 0; round < options.rounds; round++) {
         for (int i = 0; i < count; i++)
             if (bench_again(&cells[i]))
-                run(&cells[i], "bench_spawn", cells[i].mode);
+                bench_measure(&cells[i], "bench_spawn", cells[i].mode);
         if (bench_again(&floor))
-            run(&floor, "bench_yield", "1000");
+            bench_measure(&floor, "bench_yield", "1000");
     }
     if (!options.json) {
         print_table(cells, count, &floor);

@@ -30,27 +30,6 @@ static const char *const modes[] = {"channel-pingpong", "channel-buffered", "mut
 #define IMPLS ((int)(sizeof(impls) / sizeof(impls[0])))
 #define MODES ((int)(sizeof(modes) / sizeof(modes[0])))
 
-static void run(struct bench_cell *cell)
-{
-    char name[64], mode[24], ops[24];
-    char *path, *argv[4];
-    double figures[BENCH_FIGURES];
-    const int64_t began = bench_now();
-
-    snprintf(name, sizeof(name), "bench_sync_%s", cell->impl);
-    snprintf(mode, sizeof(mode), "%s", cell->mode);
-    snprintf(ops, sizeof(ops), "%ld", cell->ops);
-    path = bench_sibling(name);
-    argv[0] = path;
-    argv[1] = mode;
-    argv[2] = ops;
-    argv[3] = NULL;
-    if (bench_child(argv, figures, cell->remark, sizeof(cell->remark)) > 0)
-        bench_add(cell, figures[0]);
-    free(path);
-    cell->spent += bench_now() - began;
-}
-
 static void print_table(const struct bench_cell *cells, int count)
 {
     const struct bench_cell *first = &cells[0];
@@ -97,7 +76,7 @@ int main(int argc, char **argv)
     for (int round = 0; round < options.rounds; round++)
         for (int i = 0; i < total; i++)
             if (bench_again(&cells[i]))
-                run(&cells[i]);
+                bench_measure(&cells[i], "bench_sync", cells[i].mode);
 
     for (int i = 0; i < total; i += wanted) {
         if (!options.json)

@@ -32,23 +32,10 @@ static const char *const impls[] = {"floor",     "weft-native", "weft-fcontext",
 
 static void measure(struct bench_cell *cell)
 {
-    char name[64], fibers[24], ops[24];
-    char *path, *argv[4];
-    double figures[BENCH_FIGURES];
-    const int64_t began = bench_now();
+    char fibers[24];
 
-    snprintf(name, sizeof(name), "bench_yield_%s", cell->impl);
     snprintf(fibers, sizeof(fibers), "%ld", cell->fibers);
-    snprintf(ops, sizeof(ops), "%ld", cell->ops);
-    path = bench_sibling(name);
-    argv[0] = path;
-    argv[1] = fibers;
-    argv[2] = ops;
-    argv[3] = NULL;
-    if (bench_child(argv, figures, cell->remark, sizeof(cell->remark)) > 0)
-        bench_add(cell, figures[0]);
-    free(path);
-    cell->spent += bench_now() - began;
+    bench_measure(cell, "bench_yield", fibers);
 }
 
 static const struct bench_cell *find(const struct bench_cell *cells, int count, const char *impl)

@@ -337,6 +337,27 @@ void bench_add(struct bench_cell *cell, double value)
     cell->rounds++;
 }
 
+void bench_measure(struct bench_cell *cell, const char *program, const char *first)
+{
+    char name[64], argument[24], ops[24];
+    char *path, *argv[4];
+    double figures[BENCH_FIGURES];
+    const int64_t began = bench_now();
+
+    snprintf(name, sizeof(name), "%s_%s", program, cell->impl);
+    snprintf(argument, sizeof(argument), "%s", first);
+    snprintf(ops, sizeof(ops), "%ld", cell->ops);
+    path = bench_sibling(name);
+    argv[0] = path;
+    argv[1] = argument;
+    argv[2] = ops;
+    argv[3] = NULL;
+    if (bench_child(argv, figures, cell->remark, sizeof(cell->remark)) > 0)
+        bench_add(cell, figures[0]);
+    free(path);
+    cell->spent += bench_now() - began;
+}
+
 bool bench_again(const struct bench_cell *cell)
 {
     return cell->remark[0] == '\0' && (cell->rounds < 2 || cell->spent < BENCH_CELL_NS);

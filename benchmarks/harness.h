@@ -95,6 +95,10 @@ struct bench_cell {
 /* Adds one round's figure. */
 void bench_add(struct bench_cell *cell, double value);
 
+/* Runs the program PROGRAM_IMPL beside this one, with `first` and the cell's ops as its arguments, and
+ * adds the figure that it prints, or says in the cell's remark why there is none. */
+void bench_measure(struct bench_cell *cell, const char *program, const char *first);
+
 /* True as long as a cell should be measured again: it hasn't failed, and hasn't used up its share
  * of time (BENCH_CELL_NS; every cell gets two rounds). */
 bool bench_again(const struct bench_cell *cell);

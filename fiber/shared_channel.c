@@ -57,50 +57,45 @@ static int await_end(struct weft_runtime *rt, struct waiting *w, const char *wha
     return w->wait.status;
 }
 
-int fiber_shared_channel_send(struct weft_shared_channel *channel, union weft_value value,
-                              weft_time deadline)
+/* Sends *value, or receives it. call: the public function's. */
+static int transfer(struct weft_shared_channel *channel, union weft_value *value, bool sends,
+                    weft_time deadline, const void *call)
 {
     struct weft_runtime *rt = weft__rt;
     const struct fiber *self = fiber__self(rt);
     struct waiting w;
+    struct weft__shared_wait *wait = deadline <= WEFT_NOWAIT ? NULL : &w.wait;
     int rc;
 
     if (self == NULL)
-        return fiber__cannot_wait(rt);
-    if (self->cancelled)
-        return self->cancelled;
-    w.wait.over = over;
-    w.wait.evicted = evicted;
-    rc = weft__shared_send(rt, channel, value, deadline <= WEFT_NOWAIT ? NULL : &w.wait);
-    if (rc != WEFT__SHARED_WAITS)
-        return rc;
-    return deadline <= WEFT_NOWAIT ? -ETIMEDOUT
-                                   : await_end(rt, &w, "room in a shared channel", deadline);
-}
-
-int fiber_shared_channel_recv(struct weft_shared_channel *channel, union weft_value *value,
-                              weft_time deadline)
-{
-    struct weft_runtime *rt = weft__rt;
-    const struct fiber *self = fiber__self(rt);
-    struct waiting w;
-    int rc;
-
-    if (self == NULL)
-        return fiber__cannot_wait(rt);
+        return fiber__refuse(rt, call);
     if (self->cancelled)
         return self->cancelled;
     if (value == NULL)
         return -EINVAL;
     w.wait.over = over;
     w.wait.evicted = evicted;
-    rc = weft__shared_recv(rt, channel, value, deadline <= WEFT_NOWAIT ? NULL : &w.wait);
+    rc = sends ? weft__shared_send(rt, channel, *value, wait)
+               : weft__shared_recv(rt, channel, value, wait);
     if (rc != WEFT__SHARED_WAITS)
         return rc;
-    if (deadline <= WEFT_NOWAIT)
+    if (wait == NULL)
         return -ETIMEDOUT;
-    rc = await_end(rt, &w, "an item of a shared channel", deadline);
+    rc = await_end(rt, &w, sends ? "room in a shared channel" : "an item of a shared channel",
+                   deadline);
     if (rc == 0)
         *value = w.wait.value;
     return rc;
+}
+
+int fiber_shared_channel_send(struct weft_shared_channel *channel, union weft_value value,
+                              weft_time deadline)
+{
+    return transfer(channel, &value, true, deadline, __builtin_return_address(0));
+}
+
+int fiber_shared_channel_recv(struct weft_shared_channel *channel, union weft_value *value,
+                              weft_time deadline)
+{
+    return transfer(channel, value, false, deadline, __builtin_return_address(0));
 }

@@ -15,20 +15,6 @@
         cr_assert_eq(run_by_hand(setup, body), 0, "%s", setup->name);                  \
     }
 
-static int outcome_of(struct promise *p)
-{
-    union weft_value value;
-    int error = 0;
-
-    cr_assert(p != NULL);
-    while (promise_state(p) == PROMISE_PENDING)
-        turn();
-    if (promise_poll(p, &value, &error) == PROMISE_FULFILLED)
-        error = (int)value.num;
-    promise_unref(p);
-    return error;
-}
-
 static sem_t gate, arrived;
 static atomic_int called, freed;
 

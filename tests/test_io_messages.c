@@ -9,8 +9,6 @@
 
 #include <criterion/criterion.h>
 
-static int outcome_of(struct promise *p);
-
 #define COMMA_BEFORE(...) __VA_ARGS__ __VA_OPT__(, )
 #define DO(name, ...)     outcome_of(promise_##name(COMMA_BEFORE(__VA_ARGS__) WEFT_FOREVER))
 
@@ -19,19 +17,6 @@ static int outcome_of(struct promise *p);
     {                                                                 \
         cr_assert_eq(run_by_hand(setup, body), 0, "%s", setup->name); \
     }
-
-static int outcome_of(struct promise *p)
-{
-    union weft_value value;
-    int error = 0;
-
-    while (promise_state(p) == PROMISE_PENDING)
-        turn();
-    if (promise_poll(p, &value, &error) == PROMISE_FULFILLED)
-        error = (int)value.num;
-    promise_unref(p);
-    return error;
-}
 
 static void drain(void)
 {

@@ -6,28 +6,11 @@
 
 static weft_time far; /* the suite's deadline */
 
-static int outcome_of(struct promise *p);
-
 #define COMMA_BEFORE(...)   __VA_ARGS__ __VA_OPT__(, )
 #define DO(name, ...)       outcome_of(promise_##name(COMMA_BEFORE(__VA_ARGS__) far))
 #define DO_POLL(fd, events) DO(poll_fd, fd, events)
 #define DO_CLOSE(fd)        outcome_of(promise_close(fd))
 #include "io_suite.h"
-
-/* Turns the engine until the promise is settled; consumes it. */
-static int outcome_of(struct promise *p)
-{
-    union weft_value value;
-    int error = 0;
-
-    cr_assert(p != NULL);
-    while (promise_state(p) == PROMISE_PENDING)
-        turn();
-    if (promise_poll(p, &value, &error) == PROMISE_FULFILLED)
-        error = (int)value.num;
-    promise_unref(p);
-    return error;
-}
 
 static void suite_body(void)
 {

@@ -29,19 +29,6 @@ static void hand_over(void)
         cr_assert_eq(weft__rt->engine->class->turn(weft__rt->engine, WEFT_NOWAIT), 0);
 }
 
-static int outcome_of(struct promise *p)
-{
-    union weft_value value;
-    int error = 0;
-
-    while (promise_state(p) == PROMISE_PENDING)
-        turn();
-    if (promise_poll(p, &value, &error) == PROMISE_FULFILLED)
-        error = (int)value.num;
-    promise_unref(p);
-    return error;
-}
-
 /* ---- futexes ---- */
 
 static uint32_t own_word;

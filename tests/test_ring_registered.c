@@ -20,19 +20,6 @@ static const struct setup *current;
         cr_assert_eq(run_by_hand_with(&options, body), 0, "%s", setup->name); \
     }
 
-static int outcome_of(struct promise *p)
-{
-    union weft_value value;
-    int error = 0;
-
-    while (promise_state(p) == PROMISE_PENDING)
-        turn();
-    if (promise_poll(p, &value, &error) == PROMISE_FULFILLED)
-        error = (int)value.num;
-    promise_unref(p);
-    return error;
-}
-
 #define DO(name, ...) outcome_of(promise_##name(__VA_ARGS__, WEFT_FOREVER))
 
 /* ---- files ---- */

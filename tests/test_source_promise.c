@@ -11,21 +11,6 @@
 #include <criterion/criterion.h>
 #include <signal.h>
 
-/* Turns the engine until the promise is settled; consumes it. */
-static int outcome_of(struct promise *p)
-{
-    union weft_value value;
-    int error = 0;
-
-    cr_assert(p != NULL);
-    while (promise_state(p) == PROMISE_PENDING)
-        turn();
-    if (promise_poll(p, &value, &error) == PROMISE_FULFILLED)
-        error = (int)value.num;
-    promise_unref(p);
-    return error;
-}
-
 static bool does_io(void)
 {
     return strcmp(weft_engine_name(), "null") != 0;

@@ -454,18 +454,27 @@ static struct promise *promise_uses(union weft_value member, void *name)
     return promise_bind(promise_event_wait(&go), used, NULL);
 }
 
-SYNC_TEST(sync_pool, fibers_and_promises_use_the_same_members)
+/* In place of the fibers' pool: a promise's, whose members fibers use too. */
+static struct promise_pool *begin_shared(size_t max)
 {
     struct promise_pool_options how = PROMISE_POOL_OPTIONS_INIT;
+    struct promise_pool *shared;
+
+    weft_pool_destroy(pool);
+    how.create = promise_creates;
+    how.dispose = promise_disposes;
+    shared = promise_pool_create(max, &how);
+    pool = promise_pool_members(shared);
+    return shared;
+}
+
+SYNC_TEST(sync_pool, fibers_and_promises_use_the_same_members)
+{
     struct promise_pool *shared;
     struct promise *pa, *p, *pb, *q;
 
     begin(1);
-    weft_pool_destroy(pool);
-    how.create = promise_creates;
-    how.dispose = promise_disposes;
-    shared = promise_pool_create(1, &how);
-    pool = promise_pool_members(shared);
+    shared = begin_shared(1);
     pa = start(&a);
     p = promise_pool_use(shared, promise_uses, "p");
     pb = start(&b);
@@ -494,16 +503,11 @@ SYNC_TEST(sync_pool, fibers_and_promises_use_the_same_members)
 /* A promise's use ends what a fiber's clear has not come to, too. */
 SYNC_TEST(sync_pool, a_promise_does_not_use_what_is_to_go)
 {
-    struct promise_pool_options how = PROMISE_POOL_OPTIONS_INIT;
     struct promise_pool *shared;
     struct promise *pa, *pb, *clearing, *p;
 
     begin(1);
-    weft_pool_destroy(pool);
-    how.create = promise_creates;
-    how.dispose = promise_disposes;
-    shared = promise_pool_create(3, &how);
-    pool = promise_pool_members(shared);
+    shared = begin_shared(3);
     pa = start(&a);
     pb = start(&b);
     weft_event_set(&go);

@@ -35,6 +35,16 @@ static void end_pool(void)
     cr_assert_eq(weft_workers_destroy(pool, WEFT_WORKERS_DRAIN), 0);
 }
 
+static void with_pool(unsigned count, unsigned limit, weft_main_fn *main)
+{
+    EACH_SETUP(setup)
+    {
+        create_pool(setup, count, limit);
+        cr_assert_eq(run_on(setup, main, NULL), 0, "%s", setup->name);
+        end_pool();
+    }
+}
+
 /* ---- results ---- */
 
 static const struct weft_key shared_key = {.name = "request", .flags = WEFT_KEY_SHARED};
@@ -101,12 +111,7 @@ static int get_results(void *unused)
 
 Test(workers, results)
 {
-    EACH_SETUP(setup)
-    {
-        create_pool(setup, 2, 0);
-        cr_assert_eq(run_on(setup, get_results, NULL), 0, "%s", setup->name);
-        end_pool();
-    }
+    with_pool(2, 0, get_results);
     cr_assert_eq(fiber_work(pool, 1, fail, NULL, WEFT_FOREVER), -EINVAL);
 }
 
@@ -179,12 +184,7 @@ static int wait_for_turns(void *unused)
 
 Test(workers, turns)
 {
-    EACH_SETUP(setup)
-    {
-        create_pool(setup, 1, 1);
-        cr_assert_eq(run_on(setup, wait_for_turns, NULL), 0, "%s", setup->name);
-        end_pool();
-    }
+    with_pool(1, 1, wait_for_turns);
 }
 
 /* A deadline that passes while it runs cancels it, and what it does then counts. */
@@ -218,12 +218,7 @@ static int cut_short(void *unused)
 
 Test(workers, cut_short)
 {
-    EACH_SETUP(setup)
-    {
-        create_pool(setup, 1, 1);
-        cr_assert_eq(run_on(setup, cut_short, NULL), 0, "%s", setup->name);
-        end_pool();
-    }
+    with_pool(1, 1, cut_short);
 }
 
 /* A runtime that waits for a worker alone is not deadlocked. Its end cancels what it waits for. */
@@ -416,12 +411,7 @@ static int take_signal(void *unused)
 /* Signals are for the program's threads, though workers were there before these were held. */
 Test(workers, take_no_signals)
 {
-    EACH_SETUP(setup)
-    {
-        create_pool(setup, 2, 0);
-        cr_assert_eq(run_on(setup, take_signal, NULL), 0, "%s", setup->name);
-        end_pool();
-    }
+    with_pool(2, 0, take_signal);
 }
 
 /* ---- soak ---- */

@@ -401,7 +401,7 @@ static void *end_pool(void *how)
 static pthread_t ender;
 static enum weft_workers_end ending;
 
-static struct promise *outcome_of(int error, void *out)
+static struct promise *keep_error(int error, void *out)
 {
     *(int *)out = error;
     return promise_fulfilled(weft_num(0));
@@ -425,7 +425,7 @@ static struct promise *end_while_busy(void *unused)
         sched_yield();
     for (int i = 0; i < 4; i++) {
         sem_post(&may_end[i]);
-        all[i] = promise_catch(all[i], outcome_of, &outcomes[i]);
+        all[i] = promise_catch(all[i], keep_error, &outcomes[i]);
     }
     return promise_join(all, 4);
 }
@@ -472,7 +472,7 @@ static struct promise *end_under_submitter(void *unused)
     pthread_create(&ender, NULL, end_pool, (void *)(intptr_t)WEFT_WORKERS_CANCEL);
     sched_yield();
     sem_post(&may_end[0]);
-    return promise_catch(p, outcome_of, &outcomes[0]);
+    return promise_catch(p, keep_error, &outcomes[0]);
 }
 
 Test(workers_promise, jobs_in_jobs)
@@ -535,7 +535,7 @@ static struct promise *stop_workers(void *unused)
 static struct promise *refused(void *unused)
 {
     (void)unused;
-    return promise_catch(promise_submit(pool, 1, square, NULL, count_free), outcome_of,
+    return promise_catch(promise_submit(pool, 1, square, NULL, count_free), keep_error,
                          &outcomes[0]);
 }
 

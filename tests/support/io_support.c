@@ -6,6 +6,8 @@
 #include "runtime_internal.h"
 #include "timer.h"
 
+#include <weft/promise.h>
+
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <pthread.h>
@@ -195,4 +197,18 @@ int result_of(struct kept *kept)
         turn();
     cr_assert_eq(kept->calls, 1);
     return kept->res;
+}
+
+int outcome_of(struct promise *p)
+{
+    union weft_value value;
+    int error = 0;
+
+    cr_assert(p != NULL);
+    while (promise_state(p) == PROMISE_PENDING)
+        turn();
+    if (promise_poll(p, &value, &error) == PROMISE_FULFILLED)
+        error = (int)value.num;
+    promise_unref(p);
+    return error;
 }

@@ -58,4 +58,8 @@ struct kept *keep(struct kept *kept);
 /* Turns until it is done; its result. */
 int result_of(struct kept *kept);
 
+/* Turns the engine until the promise is settled; its number or error. Consumes it. */
+struct promise;
+int outcome_of(struct promise *p);
+
 #endif
