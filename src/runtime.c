@@ -122,13 +122,6 @@ bool weft__next_pass_quietly(struct weft_runtime *rt)
     return true;
 }
 
-void weft__after_poll(struct weft_runtime *rt, struct weft_task *task)
-{
-    task->next = NULL;
-    *rt->after_poll_tail = task;
-    rt->after_poll_tail = &task->next;
-}
-
 static void run_after_poll(struct weft_runtime *rt)
 {
     struct weft_task *task = rt->after_poll;
@@ -179,44 +172,52 @@ static void idle(struct weft_runtime *rt)
             rt->hooks[i]->idle(rt);
 }
 
+/* Waits in the engine, but not beyond `limit`. Apart, so that a pass with work to do doesn't pay for it.
+ * True: the runtime rested, and its cluster has come to its end. */
+static __attribute__((noinline)) bool sleep_in_engine(struct weft_runtime *rt, weft_time limit,
+                                                      int *rc)
+{
+    weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
+    bool rests = weft__cluster_is_resting(rt);
+    bool lonely = rt->timers == NULL && rt->engine->in_flight == 0 && !rt->stopping && !rests;
+
+    idle(rt);
+    if (weft__inbox_held(rt->inbox) || rt->member != NULL)
+        weft__inbox_tell(rt->inbox);
+    if (weft__inbox_sleep(rt->inbox, lonely)) {
+        *rc = rt->engine->class->turn(rt->engine, until);
+        weft__inbox_awake(rt->inbox);
+    } else {
+        *rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
+    }
+    return rests && weft__cluster_roused(rt->member);
+}
+
 /* The poll between two passes; waits if nothing is queued, but not beyond `limit`. If the runtime
  * rested, and its cluster has come to its end, what others have posted because of that waits. */
-static int poll_engine(struct weft_runtime *rt, weft_time limit)
+static inline int poll_engine(struct weft_runtime *rt, weft_time limit)
 {
     int rc = 0;
 
     if (queued(rt) || rt->after_poll != NULL || limit == WEFT_NOWAIT) {
         if (!rt->engine->class->quiet(rt->engine))
             rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
-    } else {
-        weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
-        bool rests = weft__cluster_is_resting(rt);
-        bool lonely = rt->timers == NULL && rt->engine->in_flight == 0 && !rt->stopping && !rests;
-
-        idle(rt);
-        if (weft__inbox_held(rt->inbox) || rt->member != NULL)
-            weft__inbox_tell(rt->inbox);
-        if (weft__inbox_sleep(rt->inbox, lonely)) {
-            rc = rt->engine->class->turn(rt->engine, until);
-            weft__inbox_awake(rt->inbox);
-        } else {
-            rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
-        }
-        if (rests && weft__cluster_roused(rt->member)) {
-            rt->at_end = true;
-            return rc;
-        }
+    } else if (weft__unlikely(sleep_in_engine(rt, limit, &rc))) {
+        rt->at_end = true;
+        return rc;
     }
-    weft__inbox_run(rt->inbox);
+    if (weft__unlikely(weft__inbox_pending(rt->inbox)))
+        weft__inbox_run(rt->inbox);
     if (rt->timers != NULL)
         weft__timers_fire(rt, weft_now());
-    run_after_poll(rt);
+    if (rt->after_poll != NULL)
+        run_after_poll(rt);
     return rc;
 }
 
 /* Nothing is queued, in flight or set to fire, and nobody else can post but those of the same cluster:
  * unless one of them does, nothing will ever happen. */
-static bool nothing_left(const struct weft_runtime *rt)
+static inline bool nothing_left(const struct weft_runtime *rt)
 {
     return !queued(rt) && rt->timers == NULL && rt->after_poll == NULL &&
            rt->engine->in_flight == 0 && !weft__inbox_pending(rt->inbox) &&

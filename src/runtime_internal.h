@@ -179,7 +179,12 @@ static inline void weft__on_base(struct weft_runtime *rt, void (*fn)(void *arg),
 
 /* Runs `task` on the base stack once, right after the next poll of the engine and before the next
  * pass; the engine doesn't block meanwhile. Needs no reservation. Not twice at a time. */
-void weft__after_poll(struct weft_runtime *rt, struct weft_task *task);
+static inline void weft__after_poll(struct weft_runtime *rt, struct weft_task *task)
+{
+    task->next = NULL;
+    *rt->after_poll_tail = task;
+    rt->after_poll_tail = &task->next;
+}
 
 /* ---- guests ---- */
 
