@@ -7,6 +7,8 @@
  *   work         a job for a pool of one worker, waited for
  *   pipes        for scale: a byte through a pipe to another thread and one back, with read(2), write(2)
  *   condition    for scale: the same with a mutex and condition variables
+ *   eventfd      for scale: two rings by hand on liburing, each wakes the other by its eventfd
+ *   message      for scale: the same by a message from ring to ring (IORING_OP_MSG_RING)
  *
  * In call to work both runtimes are of one cluster of two (work: a cluster of one and its pool), on the
  * default engine. The figure is nanoseconds a round trip, or an item. One operation is under way at a
@@ -14,9 +16,11 @@
  * pipes and conditions.
  */
 #include "harness.h"
+#include "peers/wake_raw_uring.h"
 
 #include <weft/weft.h>
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,25 +232,58 @@ static int measure_threads(void (*here)(void), void *(*other)(void *))
     return 0;
 }
 
+static int measure_pipes(void)
+{
+    return measure_threads(pipes, echo_bytes);
+}
+
+static int measure_condition(void)
+{
+    return measure_threads(condition, other_turns);
+}
+
+static int measure_eventfd(void)
+{
+    took = wake_raw_uring(TRIPS, false);
+    return 0;
+}
+
+static int measure_message(void)
+{
+    took = wake_raw_uring(TRIPS, true);
+    return took < 0 ? -EOPNOTSUPP : 0;
+}
+
+static const struct scale {
+    const char *name;
+    int (*measure)(void);
+} scales[] = {
+    {"pipes", measure_pipes},
+    {"condition", measure_condition},
+    {"eventfd", measure_eventfd},
+    {"message", measure_message},
+};
+
 /* ---- the driver ---- */
 
-#define IMPLS (PAIRS + 2)
+#define IMPLS (PAIRS + (int)(sizeof(scales) / sizeof(scales[0])))
 
 static const char *name_of(int impl)
 {
-    return impl < PAIRS ? pairs[impl].name : impl == PAIRS ? "pipes" : "condition";
+    return impl < PAIRS ? pairs[impl].name : scales[impl - PAIRS].name;
 }
 
 static void measure(struct bench_cell *cell, int impl)
 {
     const int64_t began = bench_now();
-    int rc = impl < PAIRS    ? measure_pair(&pairs[impl])
-             : impl == PAIRS ? measure_threads(pipes, echo_bytes)
-                             : measure_threads(condition, other_turns);
+    int rc = impl < PAIRS ? measure_pair(&pairs[impl]) : scales[impl - PAIRS].measure();
 
-    if (rc != 0)
+    if (rc == -EOPNOTSUPP)
+        snprintf(cell->remark, sizeof(cell->remark), "skipped: the kernel has no such thing");
+    else if (rc != 0)
         bench_die("%s: %s", cell->impl, weft_strerror(rc));
-    bench_add(cell, (double)took / (double)cell->ops);
+    else
+        bench_add(cell, (double)took / (double)cell->ops);
     cell->spent += bench_now() - began;
 }
 
@@ -274,6 +311,8 @@ int main(int argc, char **argv)
             continue;
         if (options.json)
             bench_json("cluster", &cells[i], "ns");
+        else if (cells[i].rounds == 0)
+            printf("  %-10s %s\n", cells[i].impl, cells[i].remark);
         else
             printf("  %-10s %9.1f %9.1f %7d\n", cells[i].impl, cells[i].best,
                    bench_median(&cells[i]), cells[i].rounds);
