@@ -10,7 +10,20 @@
 struct weft__engine;
 struct ring_op;
 
+/* First what every turn and every operation needs, in one cache line. */
 struct weft__engine_class {
+    /* True if a turn that doesn't wait would find nothing to do; no system call. */
+    bool (*quiet)(struct weft__engine *engine);
+    /* Submits what is queued, reports what is complete. If nothing was reported waits for the next
+     * completion, for wake(), or until `until`; WEFT_NOWAIT: doesn't wait. At most one wait; may
+     * return early for any reason (a signal). 0, or a negative errno that ends the runtime. */
+    int (*turn)(struct weft__engine *engine, weft_time until);
+    /* I/O; both NULL: the engine does none, and begins with a bare struct weft__engine. Takes an
+     * operation in: 0, and turn() reports it, or a negative errno. Never calls back. */
+    int (*submit)(struct weft__engine *engine, struct ring_op *op);
+    /* Asks for the end of an operation that submit() took and turn() has not reported. */
+    void (*cancel)(struct weft__engine *engine, struct ring_op *op);
+
     const char *name;
     /* Makes an engine for the calling thread. On failure returns a negative errno with a readable
      * sentence in `why`: the cause and the way out. */
@@ -18,12 +31,6 @@ struct weft__engine_class {
                   size_t why_size);
     /* Frees an engine that has been drained. */
     void (*destroy)(struct weft__engine *engine);
-    /* True if a turn that doesn't wait would find nothing to do; no system call. */
-    bool (*quiet)(struct weft__engine *engine);
-    /* Submits what is queued, reports what is complete. If nothing was reported waits for the next
-     * completion, for wake(), or until `until`; WEFT_NOWAIT: doesn't wait. At most one wait; may
-     * return early for any reason (a signal). 0, or a negative errno that ends the runtime. */
-    int (*turn)(struct weft__engine *engine, weft_time until);
     /* Ends a wait, or makes the next one end at once. Called at most once a wait, since the inbox sees
      * to it. Any thread, signal handlers too. */
     void (*wake)(struct weft__engine *engine);
@@ -32,14 +39,9 @@ struct weft__engine_class {
     void (*cancel_all)(struct weft__engine *engine);
     /* Adds this engine's counters. */
     void (*stats)(const struct weft__engine *engine, struct weft_stats *stats);
-    /* I/O; both NULL: the engine does none, and begins with a bare struct weft__engine. Takes an
-     * operation in: 0, and turn() reports it, or a negative errno. Never calls back. */
-    int (*submit)(struct weft__engine *engine, struct ring_op *op);
-    /* Asks for the end of an operation that submit() took and turn() has not reported. */
-    void (*cancel)(struct weft__engine *engine, struct ring_op *op);
     /* A descriptor is about to be closed; NULL: the engine keeps nothing about descriptors. */
     void (*forget)(struct weft__engine *engine, int fd);
-};
+} __attribute__((aligned(64)));
 
 /* What every engine begins with. */
 struct weft__engine {

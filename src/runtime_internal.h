@@ -81,7 +81,23 @@ struct weft_runtime {
     uintptr_t *tail;             /* where the next pass's next entry goes */
     uintptr_t *pass_array, *next_array;
     struct weft__engine *engine;
-    struct weft_timer *timers; /* pairing heap's root; NULL: none */
+
+    /* the line of what comes between two passes */
+    struct weft_timer *timers;    /* pairing heap's root; NULL: none */
+    struct weft_task *after_poll; /* run once after the next poll */
+    struct weft_inbox *inbox;
+    union { /* reasons for a closer look */
+        struct {
+            bool stopping;
+            bool at_end; /* nothing will ever happen any more */
+            bool untidy; /* a layer has something to do before the runtime sleeps */
+        };
+        uint32_t rare;
+    };
+    int failed; /* the engine has: its error; else 0 */
+    uint64_t passes;
+    uint64_t switches;
+    void *layer[WEFT__LAYER_COUNT];
 
     /* Runs fn(arg) on the base stack on behalf of the running strand; set by whoever switches. */
     void (*call_on_base)(struct weft_runtime *rt, void (*fn)(void *arg), void *arg);
@@ -89,13 +105,11 @@ struct weft_runtime {
     struct weft_region *region; /* the innermost one of WEFT_NO_SUSPEND; NULL: none */
     struct weft__strand base;
     size_t reserved, capacity;
-    void (*after_wakes)(struct weft_runtime *rt);    /* sync_core.h; NULL: nothing to do */
-    struct weft_task *after_poll, **after_poll_tail; /* run once after the next poll */
-    struct weft_inbox *inbox;
+    void (*after_wakes)(struct weft_runtime *rt); /* sync_core.h; NULL: nothing to do */
+    struct weft_task **after_poll_tail;
     struct weft__guest *guests, *leaving;
     struct weft__member *member; /* of a cluster; NULL: of none */
 
-    void *layer[WEFT__LAYER_COUNT];
     const struct weft__layer_hooks *hooks[WEFT__LAYER_COUNT];
 
     struct weft_options options;
@@ -104,21 +118,10 @@ struct weft_runtime {
     weft_main_fn *main;
     void *main_arg;
     int main_result;
-    int failed; /* the engine has: its error; else 0 */
-    union {     /* reasons for a closer look between two passes */
-        struct {
-            bool stopping;
-            bool at_end; /* nothing will ever happen any more */
-            bool untidy; /* a layer has something to do before the runtime sleeps */
-        };
-        uint32_t rare;
-    };
     bool main_ended;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
     uint32_t select_turn;    /* where the next fiber_select begins */
     uint64_t serial;         /* no other runtime of the process has, or had, the same; never 0 */
-    uint64_t passes;
-    uint64_t switches;
     uint64_t timers_started, timers_stopped;
     weft_time firing; /* the time for which timers are firing; -1: they are not */
     pthread_t thread;

@@ -89,7 +89,7 @@ struct uring {
     struct ring__engine io; /* must be first */
 
     /* the way of every operation */
-    struct io_uring_sqe *sqes;
+    struct io_uring_sqe *sqes __attribute__((aligned(64)));
     unsigned *sq_numbers;
     unsigned sq_tail; /* what the kernel's tail will be when it is next entered */
     unsigned sq_mask, sq_entries;
@@ -1340,11 +1340,12 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
 {
     unsigned cq = options->cq_entries != 0 ? round_up(options->cq_entries) : CQ_ENTRIES;
     unsigned sq = options->sq_entries != 0 ? round_up(options->sq_entries) : SQ_ENTRIES;
-    struct uring *u = calloc(1, sizeof *u);
+    struct uring *u = aligned_alloc(_Alignof(struct uring), sizeof *u);
     int rc;
 
     if (u == NULL)
         return -ENOMEM;
+    memset(u, 0, sizeof *u);
     u->io.base.class = &weft__engine_uring;
     u->on_valgrind = RUNNING_ON_VALGRIND != 0;
     u->pending_tail = &u->pending;

@@ -11,13 +11,17 @@
 #include "ring_internal.h"
 #include "timer.h"
 
+/* What is used without a deadline comes first: the less cache lines the better. */
 struct transfer {
     struct ring_op op;
-    struct fiber_wait wait;
     struct weft_runtime *rt;
     struct fiber *fiber;
     int res;
-    int reason; /* why its end was asked for: -ETIMEDOUT, -ECANCELED; 0: it was not */
+    int reason;        /* why its end was asked for: -ETIMEDOUT, -ECANCELED; 0: it was not */
+    size_t len, moved; /* for exactly so many bytes */
+    bool advances;     /* at an explicit offset */
+    bool now;          /* only what can be done at once */
+    struct fiber_wait wait;
     struct weft_timer deadline;
 };
 
@@ -141,30 +145,22 @@ int fiber_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *ad
 
 /* ---- exactly so many bytes ---- */
 
-struct exact {
-    struct transfer transfer; /* must be first */
-    size_t len, moved;
-    bool advances; /* at an explicit offset */
-    bool now;      /* only what can be done at once */
-};
-
 /* The rest is begun here, not in the fiber's turn: else nothing would be in flight on the descriptor
  * meanwhile, who closes it would not end this, and the rest would go to whatever file has its number
  * then. True: it has been. */
-static __attribute__((noinline)) bool exact_go_on(struct exact *e, int *res)
+static __attribute__((noinline)) bool exact_go_on(struct transfer *t, int *res)
 {
-    struct transfer *t = &e->transfer;
     struct ring_op *op = &t->op;
     int moved = *res;
 
-    if (t->reason != 0 && !e->now)
+    if (t->reason != 0 && !t->now)
         return false;
     op->addr += (uint64_t)moved;
-    op->len = ring__length(e->len - e->moved);
-    if (e->advances)
+    op->len = ring__length(t->len - t->moved);
+    if (t->advances)
         op->off += (uint64_t)moved;
     *res = ring__submit(t->rt, op);
-    if (*res == 0 && e->now)
+    if (*res == 0 && t->now)
         ring__cancel(t->rt, op);
     if (*res == -EBADF) /* being closed */
         *res = -ECANCELED;
@@ -173,11 +169,11 @@ static __attribute__((noinline)) bool exact_go_on(struct exact *e, int *res)
 
 static void exact_done(struct ring_op *op, int res, unsigned flags)
 {
-    struct exact *e = weft__container(op, struct exact, transfer.op);
+    struct transfer *t = weft__container(op, struct transfer, op);
 
     if (weft__likely(res > 0)) {
-        e->moved += (size_t)res;
-        if (weft__unlikely(e->moved < e->len) && exact_go_on(e, &res))
+        t->moved += (size_t)res;
+        if (weft__unlikely(t->moved < t->len) && exact_go_on(t, &res))
             return;
     }
     transfer_done(op, res, flags);
@@ -185,11 +181,11 @@ static void exact_done(struct ring_op *op, int res, unsigned flags)
 
 static void exact_done_in_time(struct ring_op *op, int res, unsigned flags)
 {
-    struct exact *e = weft__container(op, struct exact, transfer.op);
+    struct transfer *t = weft__container(op, struct transfer, op);
 
     if (res > 0) {
-        e->moved += (size_t)res;
-        if (e->moved < e->len && exact_go_on(e, &res))
+        t->moved += (size_t)res;
+        if (t->moved < t->len && exact_go_on(t, &res))
             return;
     }
     transfer_done_in_time(op, res, flags);
@@ -197,33 +193,33 @@ static void exact_done_in_time(struct ring_op *op, int res, unsigned flags)
 
 /* A prepared operation (rc: what preparing it said) until `len` bytes are moved. */
 static inline __attribute__((always_inline)) int
-perform_all(struct weft_runtime *rt, struct exact *e, int rc, const char *name, size_t len,
+perform_all(struct weft_runtime *rt, struct transfer *t, int rc, const char *name, size_t len,
             bool advances, size_t *done, weft_time deadline)
 {
-    e->len = len;
-    e->moved = 0;
-    e->advances = advances;
-    e->now = deadline <= WEFT_NOWAIT;
-    e->transfer.op.done = deadline == WEFT_FOREVER ? exact_done : exact_done_in_time;
+    t->len = len;
+    t->moved = 0;
+    t->advances = advances;
+    t->now = deadline <= WEFT_NOWAIT;
+    t->op.done = deadline == WEFT_FOREVER ? exact_done : exact_done_in_time;
     if (weft__likely(rc == 0 && len > 0))
-        rc = perform_with(rt, &e->transfer, name, deadline);
+        rc = perform_with(rt, t, name, deadline);
     if (done != NULL)
-        *done = e->moved;
-    if (weft__likely(rc >= 0 && e->moved == len))
+        *done = t->moved;
+    if (weft__likely(rc >= 0 && t->moved == len))
         return 0;
-    return rc < 0 ? rc : rc == 0 ? -ENODATA : e->transfer.reason;
+    return rc < 0 ? rc : rc == 0 ? -ENODATA : t->reason;
 }
 
 #define DEFINE_ALL(name, parameters, arguments, advances)                           \
     int fiber_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline) \
     {                                                                               \
         struct weft_runtime *rt = weft__rt;                                         \
-        struct exact e;                                                             \
+        struct transfer t;                                                          \
         int rc = enter_wait(rt);                                                    \
                                                                                     \
         if (weft__likely(rc == 0))                                                  \
-            rc = ring__prepare_##name(&e.transfer.op RING__AFTER arguments);        \
-        return perform_all(rt, &e, rc, #name, len, advances, done, deadline);       \
+            rc = ring__prepare_##name(&t.op RING__AFTER arguments);                 \
+        return perform_all(rt, &t, rc, #name, len, advances, done, deadline);       \
     }
 
 DEFINE_ALL(read, (int fd, void *buf, size_t len, int64_t offset), (fd, buf, len, offset),

@@ -201,6 +201,7 @@ struct ring__closing {
 #define RING__RESTING 64 /* a power of two */
 
 struct ring__engine {
+    /* the way of every operation */
     struct weft__engine base;
     struct ring_op **buckets;
     unsigned bucket_mask;
@@ -213,11 +214,12 @@ struct ring__engine {
         };
         uint32_t rare;
     };
+    unsigned *left; /* so many submissions need no closer look, for an engine that keeps to it; in a
+                     * page that a child of fork, which shares the kernel's objects, finds zeroed */
+    uint64_t submitted, completed, enters;
+
+    const volatile uint8_t *alive; /* in the same page */
     struct ring__closing *closing;
-    const volatile uint8_t *alive; /* in a page that a child of fork, which shares the kernel's
-                                    * objects, finds zeroed; so is the next */
-    unsigned *left; /* so many submissions need no closer look, for an engine that keeps to it */
-    uint64_t enters, submitted, completed;
 
     int wake_fd; /* an eventfd, written by wake() */
 
