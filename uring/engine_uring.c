@@ -63,6 +63,9 @@
 #define SQ_FLOOR     8u         /* fewer entries than this are not worth having */
 #define FLUSH_ROUNDS 16         /* of an overflown completion queue, in one turn */
 #define RETRY_WAIT   WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
+#define ASK_WAIT \
+    WEFT_MS(1) /* before an operation's end is asked for once more; doubles up to ... */
+#define ASK_WAIT_MAX WEFT_MS(100)
 
 /* ring_op.state */
 enum {
@@ -73,6 +76,7 @@ enum {
     RING__LOST = 64,    /* the kernel did not find it when its end was asked for, see ask_again */
     RING__SENT = 512,   /* zero copy: all but the end, for which nothing can be done */
     RING__FIXED = 1024, /* it uses a registered buffer */
+    RING__ASKED = 2048, /* it was lost before */
 };
 
 /* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
@@ -111,6 +115,7 @@ struct uring {
     /* and of those that the kernel did not find: to be asked for again at `ask_at` */
     struct ring_op *lost, **lost_tail;
     weft_time ask_at;
+    int64_t ask_wait;
 
     uint64_t wake_value;
 
@@ -654,9 +659,13 @@ static void ask_again(struct uring *u, uint64_t user_data)
     if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD | RING__LOST |
                                     RING__SENT | RING__OFFLOADED)) != RING__CANCELLING)
         return;
-    if (u->lost == NULL)
-        u->ask_at = weft_after(RETRY_WAIT);
-    op->state |= RING__LOST;
+    /* Soon the first time, for all of them; then less and less often: what the kernel has begun and cannot
+     * break off may take long. */
+    if (!(op->state & RING__ASKED))
+        u->ask_wait = ASK_WAIT;
+    if (u->lost == NULL || !(op->state & RING__ASKED))
+        u->ask_at = weft_after(u->ask_wait);
+    op->state |= RING__LOST | RING__ASKED;
     ring__append(&u->lost_tail, op);
 }
 
@@ -667,6 +676,7 @@ static weft_time ask_for_lost(struct uring *u, weft_time until)
         return until;
     if (weft_now() < u->ask_at)
         return until < u->ask_at ? until : u->ask_at;
+    u->ask_wait = u->ask_wait * 2 < ASK_WAIT_MAX ? u->ask_wait * 2 : ASK_WAIT_MAX;
     while (u->lost != NULL) {
         struct ring_op *op = u->lost;
 
