@@ -120,7 +120,7 @@ struct uring {
     uint64_t wake_value;
 
     uint64_t overflows;
-    uint16_t buffer_groups; /* numbers given out */
+    uint16_t buffer_groups; /* the number to be tried next */
     struct io_uring ring;
 };
 
@@ -1002,8 +1002,6 @@ int ring__buffers_share(struct ring_buffers *buffers)
 
     if (buffers->rt->engine->class != &weft__engine_uring || !*u->io.alive)
         return -EOPNOTSUPP;
-    if (u->buffer_groups == UINT16_MAX)
-        return -ENOSPC;
     ring = mmap(NULL, entries * sizeof(struct io_uring_buf), PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (ring == MAP_FAILED)
@@ -1011,13 +1009,17 @@ int ring__buffers_share(struct ring_buffers *buffers)
     madvise(ring, entries * sizeof(struct io_uring_buf), MADV_DONTFORK);
     reg.ring_addr = (uintptr_t)ring;
     reg.ring_entries = entries;
-    reg.bgid = u->buffer_groups;
-    rc = io_uring_register_buf_ring(&u->ring, &reg, 0);
+    /* the numbers come round: pools may live for any time */
+    rc = -EEXIST;
+    for (int i = 0; i <= UINT16_MAX && rc == -EEXIST; i++) {
+        reg.bgid = u->buffer_groups++;
+        rc = io_uring_register_buf_ring(&u->ring, &reg, 0);
+    }
     if (rc < 0) {
         munmap(ring, entries * sizeof(struct io_uring_buf));
         return rc;
     }
-    buffers->group = u->buffer_groups++;
+    buffers->group = reg.bgid;
     buffers->ring = ring;
     buffers->mask = entries - 1;
     buffers->tail = 0;
