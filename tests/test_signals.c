@@ -9,6 +9,7 @@
 #include <weft/signals.h>
 
 #include <criterion/criterion.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -473,7 +474,7 @@ static int fail_main(void *unused)
     (void)unused;
     start_waiter(&w, lasting);
     fiber_nop(WEFT_FOREVER);
-    faults->enter = 1;
+    faults->enter = INT_MAX; /* for good */
     faults->enter_error = -ENXIO;
     return fiber_nop(WEFT_FOREVER);
 }

@@ -294,8 +294,10 @@ static void sendfile_finish(struct sendfile_request *s, int res)
 
 static int sendfile_step(struct sendfile_request *s)
 {
-    return ring__sendfile_step(s->request.rt, &s->way, &s->request.op, s->moved, s->filled,
-                               s->len - s->moved);
+    struct request *r = &s->request;
+    int rc = ring__sendfile_prepare(r->rt, &s->way, &r->op, s->moved, s->filled, s->len - s->moved);
+
+    return rc == 0 ? ring__submit(r->rt, &r->op) : rc;
 }
 
 static void sendfile_done(struct ring_op *op, int res, unsigned flags)

@@ -33,11 +33,14 @@ int ring__sendfile_begin(struct weft_runtime *rt, struct ring__sendfile *s, int 
     return 0;
 }
 
-int ring__sendfile_step(struct weft_runtime *rt, struct ring__sendfile *s, struct ring_op *op,
-                        size_t moved, size_t filled, size_t len)
+int ring__sendfile_prepare(struct weft_runtime *rt, const struct ring__sendfile *s,
+                           struct ring_op *op, size_t moved, size_t filled, size_t len)
 {
+    const struct ring__engine *engine = (const struct ring__engine *)(const void *)rt->engine;
     int rc;
 
+    if (rt->engine->class->submit == NULL)
+        return -ENOSYS;
     if (s->out.closed || s->in.closed)
         return -ECANCELED;
     if (filled > 0) {
@@ -46,9 +49,7 @@ int ring__sendfile_step(struct weft_runtime *rt, struct ring__sendfile *s, struc
     } else {
         rc = ring__prepare_splice(op, s->in.fd, s->from + (int64_t)moved, s->pipe[1], -1, len, 0);
     }
-    if (rc == 0)
-        rc = ring__submit(rt, op);
-    return rc == -EBADF ? -ECANCELED : rc;
+    return rc == 0 && ring__is_closing(engine, op) ? -ECANCELED : rc;
 }
 
 void ring__sendfile_end(struct weft_runtime *rt, struct ring__sendfile *s, size_t moved)
