@@ -182,6 +182,14 @@ static void exact_body(void)
     cr_assert_eq(outcome_of(receive), sizeof in);
     cr_assert(sent == sizeof out && received == sizeof in);
     cr_assert(memcmp(in, out, sizeof in) == 0);
+    /* what is there at once is taken at once, be it in two pieces */
+    cr_assert_eq(write(pair[0], "abcdef", 6), 6);
+    ring__faults(weft__rt)->short_io = 1;
+    receive = promise_recv_all(pair[1], in, 6, 0, &received, WEFT_NOWAIT);
+    cr_assert_eq(outcome_of(receive), 6);
+    receive = promise_recv_all(pair[1], in, 6, 0, &received, WEFT_NOWAIT);
+    cr_assert_eq(outcome_of(receive), -ETIMEDOUT);
+    cr_assert_eq(received, 0);
     cr_assert_eq(outcome_of(promise_send_all(pair[0], "abc", 3, 0, NULL, WEFT_FOREVER)), 3);
     receive = promise_read_all(pair[1], in, 5, -1, &received, weft_after(WEFT_MS(1)));
     cr_assert_eq(outcome_of(receive), -ETIMEDOUT);

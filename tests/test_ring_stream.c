@@ -3,6 +3,7 @@
 #include "fiber_internal.h"
 #include "io_support.h"
 #include "ring_internal.h"
+#include "stream_internal.h"
 
 #include <weft/io.h>
 #include <weft/promise.h>
@@ -571,6 +572,35 @@ static int misuse_main(void *unused)
     ring_buffers_destroy(NULL);
     close_pair(pair);
     return 0;
+}
+
+/* There are 65536 numbers for pools, which may be used again. */
+static int many_pools_main(void *unused)
+{
+    struct ring_buffers *first, *next;
+    bool shared;
+
+    (void)unused;
+    cr_assert_eq(ring_buffers_create(&first, 1, 8), 0);
+    shared = first->shared;
+    for (int i = 0; i < (shared ? 66000 : 1); i++) {
+        cr_assert_eq(ring_buffers_create(&next, 1, 8), 0);
+        cr_assert_eq(next->shared, shared, "%d", i);
+        if (shared)
+            cr_assert_neq(next->group, first->group);
+        ring_buffers_destroy(next);
+    }
+    ring_buffers_destroy(first);
+    return 0;
+}
+
+Test(ring_stream, pools_come_and_go)
+{
+    EACH_ENGINE(setup)
+    {
+        if (strcmp(setup->engine, "null") != 0)
+            cr_assert_eq(run_on(setup, many_pools_main, NULL), 0, "%s", setup->name);
+    }
 }
 
 Test(ring_stream, misuse)

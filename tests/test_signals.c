@@ -9,6 +9,7 @@
 #include <weft/signals.h>
 
 #include <criterion/criterion.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -443,10 +444,50 @@ static int leave_main(void *unused)
     return 0;
 }
 
+static int64_t send_later(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 3; i++)
+        fiber_nop(WEFT_FOREVER);
+    send_here(SIGTERM);
+    return 0;
+}
+
+static int wait_and_take_main(void *unused)
+{
+    cr_assert_eq(fiber_detach(send_later, NULL), 0);
+    return fiber_signals_wait(lasting, unused, WEFT_FOREVER) == SIGTERM ? 0 : -1;
+}
+
 static int take_main(void *unused)
 {
     (void)unused;
     return fiber_signals_wait(lasting, NULL, WEFT_FOREVER) == SIGTERM ? 0 : -1;
+}
+
+/* The engine of the first one fails under a waiter. */
+static int fail_main(void *unused)
+{
+    struct ring__faults *faults = ring__faults(weft__rt);
+    static struct waiter w;
+
+    (void)unused;
+    start_waiter(&w, lasting);
+    fiber_nop(WEFT_FOREVER);
+    faults->enter = INT_MAX; /* for good */
+    faults->enter_error = -ENXIO;
+    return fiber_nop(WEFT_FOREVER);
+}
+
+Test(signals, after_a_runtime_that_failed)
+{
+    cr_assert_eq(weft_signals_create(&lasting, NULL, 0), 0);
+    EACH_IO_SETUP(setup)
+    {
+        cr_assert_eq(run_on(setup, fail_main, NULL), -ENXIO, "%s", setup->name);
+        cr_assert_eq(run_on(setup, wait_and_take_main, NULL), 0, "%s", setup->name);
+    }
+    weft_signals_destroy(lasting);
 }
 
 Test(signals, one_runtime_after_the_other)

@@ -255,3 +255,43 @@ void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing)
         }
     }
 }
+
+/* ---- holding ---- */
+
+void ring__hold(struct weft_runtime *rt, struct ring__hold *hold, int fd)
+{
+    struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
+    struct ring__hold **head;
+
+    hold->fd = fd;
+    hold->closed = false;
+    hold->link = NULL;
+    if (rt->engine->class->submit == NULL || fd < 0)
+        return;
+    head = &engine->holds[(unsigned)fd % RING__RESTING];
+    hold->next = *head;
+    hold->link = head;
+    if (*head != NULL)
+        (*head)->link = &hold->next;
+    *head = hold;
+    engine->holds_count++;
+}
+
+bool ring__let_go(struct weft_runtime *rt, struct ring__hold *hold)
+{
+    if (hold->link == NULL)
+        return false;
+    *hold->link = hold->next;
+    if (hold->next != NULL)
+        hold->next->link = hold->link;
+    hold->link = NULL;
+    ((struct ring__engine *)(void *)rt->engine)->holds_count--;
+    return hold->closed;
+}
+
+void ring__tell_holders(struct ring__engine *engine, int fd)
+{
+    for (struct ring__hold *h = engine->holds[(unsigned)fd % RING__RESTING]; h != NULL; h = h->next)
+        if (h->fd == fd)
+            h->closed = true;
+}

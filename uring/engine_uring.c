@@ -65,6 +65,9 @@
 #define SQ_FLOOR     8u         /* fewer entries than this are not worth having */
 #define FLUSH_ROUNDS 16         /* of an overflown completion queue, in one turn */
 #define RETRY_WAIT   WEFT_MS(1) /* when the kernel refuses submissions and completes nothing */
+#define ASK_WAIT \
+    WEFT_MS(1) /* before an operation's end is asked for once more; doubles up to ... */
+#define ASK_WAIT_MAX WEFT_MS(100)
 
 /* ring_op.state */
 enum {
@@ -76,6 +79,7 @@ enum {
     RING__SENT = 512,     /* zero copy: all but the end, for which nothing can be done */
     RING__FIXED = 1024,   /* it uses a registered buffer */
     RING__CLOSELY = 2048, /* there is more to its end than its report */
+    RING__ASKED = 4096,   /* it was lost before */
 };
 
 /* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
@@ -119,11 +123,12 @@ struct uring {
     struct ring_op *plain, **plain_tail;
     struct ring_op *lost, **lost_tail;
     weft_time ask_at;
+    int64_t ask_wait;
 
     uint64_t wake_value;
 
     uint64_t overflows;
-    uint16_t buffer_groups; /* numbers given out */
+    uint16_t buffer_groups; /* the number to be tried next */
     struct io_uring ring;
 };
 
@@ -732,9 +737,13 @@ static void ask_again(struct uring *u, uint64_t user_data)
     if (op == NULL || (op->state & (RING__CANCELLING | RING__HELD | RING__CANCEL_HELD | RING__LOST |
                                     RING__SENT | RING__OFFLOADED)) != RING__CANCELLING)
         return;
-    if (u->lost == NULL)
-        u->ask_at = weft_after(RETRY_WAIT);
-    op->state |= RING__LOST;
+    /* Soon the first time, for all of them; then less and less often: what the kernel has begun and cannot
+     * break off may take long. */
+    if (!(op->state & RING__ASKED))
+        u->ask_wait = ASK_WAIT;
+    if (u->lost == NULL || !(op->state & RING__ASKED))
+        u->ask_at = weft_after(u->ask_wait);
+    op->state |= RING__LOST | RING__ASKED;
     ring__append(&u->lost_tail, op);
     look_closely(u);
 }
@@ -746,6 +755,7 @@ static weft_time ask_for_lost(struct uring *u, weft_time until)
         return until;
     if (weft_now() < u->ask_at)
         return until < u->ask_at ? until : u->ask_at;
+    u->ask_wait = u->ask_wait * 2 < ASK_WAIT_MAX ? u->ask_wait * 2 : ASK_WAIT_MAX;
     while (u->lost != NULL) {
         struct ring_op *op = u->lost;
 
@@ -1101,8 +1111,6 @@ int ring__buffers_share(struct ring_buffers *buffers)
 
     if (buffers->rt->engine->class != &weft__engine_uring || !*u->io.alive)
         return -EOPNOTSUPP;
-    if (u->buffer_groups == UINT16_MAX)
-        return -ENOSPC;
     ring = mmap(NULL, entries * sizeof(struct io_uring_buf), PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (ring == MAP_FAILED)
@@ -1110,13 +1118,17 @@ int ring__buffers_share(struct ring_buffers *buffers)
     madvise(ring, entries * sizeof(struct io_uring_buf), MADV_DONTFORK);
     reg.ring_addr = (uintptr_t)ring;
     reg.ring_entries = entries;
-    reg.bgid = u->buffer_groups;
-    rc = io_uring_register_buf_ring(&u->ring, &reg, 0);
+    /* the numbers come round: pools may live for any time */
+    rc = -EEXIST;
+    for (int i = 0; i <= UINT16_MAX && rc == -EEXIST; i++) {
+        reg.bgid = u->buffer_groups++;
+        rc = io_uring_register_buf_ring(&u->ring, &reg, 0);
+    }
     if (rc < 0) {
         munmap(ring, entries * sizeof(struct io_uring_buf));
         return rc;
     }
-    buffers->group = u->buffer_groups++;
+    buffers->group = reg.bgid;
     buffers->ring = ring;
     buffers->mask = entries - 1;
     buffers->tail = 0;

@@ -231,7 +231,9 @@ DEFINE_ALL(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, len
 
 /* ---- a file through a pipe ---- */
 
-static int empty(const int pipe[2], int out, size_t len, uint32_t how, weft_time deadline)
+/* One step: what it moved, or a negative errno. */
+static int send_step(struct ring__sendfile *s, size_t moved, size_t filled, size_t len,
+                     weft_time deadline)
 {
     struct weft_runtime *rt = weft__rt;
     struct transfer t;
@@ -239,23 +241,20 @@ static int empty(const int pipe[2], int out, size_t len, uint32_t how, weft_time
 
     if (rc < 0)
         return rc;
-    rc = ring__prepare_splice(&t.op, pipe[0], -1, out, -1, len, 0);
-    t.op.how |= how;
+    rc = ring__sendfile_prepare(rt, s, &t.op, moved, filled, len);
     return rc < 0 ? rc : perform(rt, &t, "splice", deadline);
 }
 
 /* Sends from an explicit offset: what is in the pipe when it ends early has not left the file. */
-static int send_through(const int pipe[2], int out, uint32_t how, int in, int64_t offset,
-                        size_t len, size_t *moved, weft_time deadline)
+static int send_through(struct ring__sendfile *s, size_t len, size_t *moved, weft_time deadline)
 {
     while (*moved < len) {
-        int rc, filled = fiber_splice(in, offset + (int64_t)*moved, pipe[1], -1, len - *moved, 0,
-                                      deadline);
+        int rc, filled = send_step(s, *moved, 0, len - *moved, deadline);
 
         if (filled <= 0)
             return filled == 0 && len != SIZE_MAX ? -ENODATA : filled;
         for (; filled > 0; filled -= rc) {
-            rc = empty(pipe, out, (size_t)filled, how, deadline);
+            rc = send_step(s, *moved, (size_t)filled, 0, deadline);
             if (rc <= 0)
                 return rc == 0 ? -EIO : rc;
             *moved += (size_t)rc;
@@ -266,15 +265,16 @@ static int send_through(const int pipe[2], int out, uint32_t how, int in, int64_
 
 int fiber_sendfile(int out, int in, int64_t offset, size_t len, size_t *done, weft_time deadline)
 {
+    struct weft_runtime *rt = weft__rt;
+    struct ring__sendfile s;
     size_t moved = 0;
-    int64_t from = offset;
-    int pipe[2], rc = enter_wait(weft__rt);
+    int rc = enter_wait(rt);
 
     if (rc == 0)
-        rc = ring__sendfile_begin(out, in, len, &from, pipe);
-    if (rc >= 0) {
-        rc = send_through(pipe, out, (uint32_t)rc, in, from, len, &moved, deadline);
-        ring__sendfile_end(in, offset, from + (int64_t)moved, pipe);
+        rc = ring__sendfile_begin(rt, &s, out, in, offset, len);
+    if (rc == 0) {
+        rc = send_through(&s, len, &moved, deadline);
+        ring__sendfile_end(rt, &s, moved);
     }
     if (done != NULL)
         *done = moved;

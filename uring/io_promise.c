@@ -16,6 +16,7 @@ struct request {
     struct ring_op op;
     struct weft_runtime *rt;
     int reason; /* why its end was asked for: -ETIMEDOUT, -ECANCELED; 0: it was not */
+    bool now;   /* only what can be done at once */
     struct weft_timer deadline;
 };
 
@@ -93,31 +94,44 @@ static struct promise *request_create(struct request **r, size_t size)
         (*r)->op.done = request_done;
         (*r)->rt = rt;
         (*r)->reason = 0;
+        (*r)->now = false;
         weft_timer_init(&(*r)->deadline, request_expire);
     }
     return p;
 }
 
-/* Submits a prepared operation (rc: what preparing it said). 0, or a negative errno. */
-static int request_submit(struct request *r, int rc, weft_time deadline)
+/* After its (first) operation has been submitted. */
+static void request_under_way(struct request *r, weft_time deadline)
+{
+    if (deadline <= WEFT_NOWAIT) { /* in one batch: what can be done at once is done */
+        r->now = true;
+        request_end(r, -ETIMEDOUT);
+    } else if (deadline != WEFT_FOREVER) {
+        weft__timer_start(r->rt, &r->deadline, deadline);
+    }
+}
+
+/* One of several operations: whether the next may be submitted, and after it has been. */
+static bool goes_on(const struct request *r)
+{
+    return r->reason == 0 || r->now;
+}
+
+static void request_hasten(struct request *r)
+{
+    if (r->now)
+        ring__cancel(r->rt, &r->op);
+}
+
+/* Submits a prepared operation (rc: what preparing it said); rejects the promise if that cannot be. */
+static void request_start(struct request *r, int rc, weft_time deadline)
 {
     if (rc == 0)
         rc = ring__submit(r->rt, &r->op);
     if (rc < 0)
-        return rc;
-    if (deadline <= WEFT_NOWAIT) /* in one batch: what can be done at once is done */
-        request_end(r, -ETIMEDOUT);
-    else if (deadline != WEFT_FOREVER)
-        weft__timer_start(r->rt, &r->deadline, deadline);
-    return 0;
-}
-
-/* The same; rejects the promise if that cannot be. */
-static void request_start(struct request *r, int rc, weft_time deadline)
-{
-    rc = request_submit(r, rc, deadline);
-    if (rc < 0)
         promise__settle(promise__of_extra(r), rc, weft_num(0));
+    else
+        request_under_way(r, deadline);
 }
 
 #define DEFINE(function, name, parameters, arguments)                                   \
@@ -208,7 +222,7 @@ static void exact_done(struct ring_op *op, int res, unsigned flags)
     e->moved += (size_t)res;
     if (e->moved == e->len) {
         exact_finish(e, 0);
-    } else if (e->request.reason != 0) {
+    } else if (!goes_on(&e->request)) {
         exact_finish(e, -ECANCELED);
     } else {
         op->addr += (uint64_t)res;
@@ -218,6 +232,8 @@ static void exact_done(struct ring_op *op, int res, unsigned flags)
         res = ring__submit(e->request.rt, op);
         if (res < 0) /* -EBADF: being closed */
             exact_finish(e, res == -EBADF ? -ECANCELED : res);
+        else
+            request_hasten(&e->request);
     }
 }
 
@@ -263,33 +279,25 @@ DEFINE_EXACT(send, (int fd, const void *buf, size_t len, int flags), (fd, buf, l
 /* Sends from an explicit offset: what is in the pipe when it ends early has not left the file. */
 struct sendfile_request {
     struct request request; /* must be first */
-    int out, in, pipe[2];
-    uint32_t how;
-    int64_t offset, from; /* as given; where it begins */
+    struct ring__sendfile way;
     size_t len, moved, filled, *done;
 };
 
 static void sendfile_finish(struct sendfile_request *s, int res)
 {
-    ring__sendfile_end(s->in, s->offset, s->from + (int64_t)s->moved, s->pipe);
+    ring__sendfile_end(s->request.rt, &s->way, s->moved);
     if (s->done != NULL)
         *s->done = s->moved;
     weft__timer_stop(s->request.rt, &s->request.deadline);
     promise__settle(promise__of_extra(s), outcome(&s->request, res), weft_num((int64_t)s->moved));
 }
 
-/* The next step: fills the pipe, or empties it. */
-static int sendfile_prepare(struct sendfile_request *s)
+static int sendfile_step(struct sendfile_request *s)
 {
-    int rc;
+    struct request *r = &s->request;
+    int rc = ring__sendfile_prepare(r->rt, &s->way, &r->op, s->moved, s->filled, s->len - s->moved);
 
-    if (s->filled > 0) {
-        rc = ring__prepare_splice(&s->request.op, s->pipe[0], -1, s->out, -1, s->filled, 0);
-        s->request.op.how |= s->how;
-        return rc;
-    }
-    return ring__prepare_splice(&s->request.op, s->in, s->from + (int64_t)s->moved, s->pipe[1], -1,
-                                s->len - s->moved, 0);
+    return rc == 0 ? ring__submit(r->rt, &r->op) : rc;
 }
 
 static void sendfile_done(struct ring_op *op, int res, unsigned flags)
@@ -312,11 +320,14 @@ static void sendfile_done(struct ring_op *op, int res, unsigned flags)
     }
     if (s->moved == s->len)
         res = 0;
-    else if (s->request.reason != 0)
+    else if (goes_on(&s->request))
+        res = sendfile_step(s);
+    else
         res = -ECANCELED;
-    else if ((res = sendfile_prepare(s)) == 0 && (res = ring__submit(s->request.rt, op)) == 0)
-        return;
-    sendfile_finish(s, res);
+    if (res < 0 || s->moved == s->len)
+        sendfile_finish(s, res);
+    else
+        request_hasten(&s->request);
 }
 
 struct promise *promise_sendfile(int out, int in, int64_t offset, size_t len, size_t *done,
@@ -329,24 +340,22 @@ struct promise *promise_sendfile(int out, int in, int64_t offset, size_t len, si
 
     if (r == NULL)
         return p;
-    s->out = out;
-    s->in = in;
-    s->offset = s->from = offset;
     s->len = len;
     s->moved = s->filled = 0;
     s->done = done;
     if (done != NULL)
         *done = 0;
     r->op.done = sendfile_done;
-    rc = ring__sendfile_begin(out, in, len, &s->from, s->pipe);
+    rc = ring__sendfile_begin(r->rt, &s->way, out, in, offset, len);
     if (rc < 0) {
         settle(s, rc);
         return p;
     }
-    s->how = (uint32_t)rc;
-    rc = len == 0 ? 0 : request_submit(r, sendfile_prepare(s), deadline);
+    rc = len == 0 ? 0 : sendfile_step(s);
     if (len == 0 || rc < 0)
         sendfile_finish(s, rc);
+    else
+        request_under_way(r, deadline);
     return p;
 }
 

@@ -94,19 +94,35 @@ static int may_ask(const struct fiber_reader *r)
     return r->status != 0 ? r->status : fiber_check();
 }
 
-static int read_descriptor(struct fiber_reader *r, void *buf, size_t len, weft_time deadline)
+static int read_file(struct fiber_reader *r, void *buf, size_t len, weft_time deadline)
 {
-    int n;
+    int n = fiber_read(r->fd, buf, len, r->offset, deadline);
 
-    if (r->kind != FIBER__FILE) {
-        n = fiber_recv(r->fd, buf, len, 0, deadline);
-        if (n != -ENOTSOCK)
-            return n;
-        r->kind = FIBER__FILE;
-    }
-    n = fiber_read(r->fd, buf, len, r->offset, deadline);
     if (n > 0 && r->offset >= 0)
         r->offset += n;
+    return n;
+}
+
+/* When the descriptor is closed between what it brings and this fiber's turn, that is the end of it: the
+ * number may be another file's. */
+static int read_descriptor(struct fiber_reader *r, void *buf, size_t len, weft_time deadline)
+{
+    struct weft_runtime *rt = weft__rt;
+    struct ring__hold hold;
+    int n = -ENOTSOCK;
+
+    ring__hold(rt, &hold, r->fd);
+    if (r->kind != FIBER__FILE)
+        n = fiber_recv(r->fd, buf, len, 0, deadline);
+    if (n == -ENOTSOCK && !hold.closed) {
+        r->kind = FIBER__FILE;
+        n = read_file(r, buf, len, deadline);
+    }
+    if (ring__let_go(rt, &hold)) {
+        r->status = -ECANCELED;
+        if (n < 0)
+            n = -ECANCELED;
+    }
     return n;
 }
 

@@ -198,6 +198,14 @@ struct ring__closing {
     int fd;
 };
 
+/* What takes several operations, and between two of them has none in flight on a descriptor, holds the
+ * descriptor: when it is closed meanwhile, its number may be another file's. */
+struct ring__hold {
+    struct ring__hold *next, **link;
+    int fd;
+    bool closed; /* by this runtime */
+};
+
 #define RING__RESTING 64 /* a power of two */
 
 struct ring__engine {
@@ -226,6 +234,8 @@ struct ring__engine {
     struct ring_stream *starved;                /* streams that wait for a descriptor to be free */
     struct ring_stream *resting[RING__RESTING]; /* streams with nothing in flight, by descriptor */
     unsigned resting_count;
+    struct ring__hold *holds[RING__RESTING]; /* by descriptor */
+    unsigned holds_count;
 
     struct ring__faults faults;
     const struct weft_options *options; /* the runtime's */
@@ -390,21 +400,45 @@ int ring__close_now(int fd);
  * it made any. */
 bool ring__discard(struct weft_runtime *rt, const struct ring_op *op, int res);
 
-/* A file on its way to a socket goes through a pipe. begin() makes it; `offset` -1 becomes the file's
- * position. Returns what to add to op.how when it is emptied, or a negative errno: -ESPIPE, -EBADF,
- * -EINVAL, -EMFILE, -ENFILE. end() closes it; if `offset`, as the caller gave it, is -1, the file's
- * position becomes `end`. */
-int ring__sendfile_begin(int out, int in, size_t len, int64_t *offset, int pipe[2]);
-void ring__sendfile_end(int in, int64_t offset, int64_t end, const int pipe[2]);
-/* Descriptor `fd` has been closed: streams of it end, and there is one for those that wait for one. May
- * call anybody. */
+/* Begins to hold a descriptor, and ends it: true if it was closed meanwhile. */
+void ring__hold(struct weft_runtime *rt, struct ring__hold *hold, int fd);
+bool ring__let_go(struct weft_runtime *rt, struct ring__hold *hold);
+
+/* A file on its way to a socket goes through a pipe: it is filled from the file, and emptied into the
+ * socket, in turns. Both descriptors are held: while one is in use, nothing is in flight on the other. */
+struct ring__sendfile {
+    int pipe[2];
+    uint32_t how;         /* to be added when it is emptied */
+    int64_t offset, from; /* as given, and where it begins */
+    struct ring__hold out, in;
+};
+
+/* 0 or a negative errno: -ESPIPE, -EBADF, -EINVAL, -EMFILE, -ENFILE. */
+int ring__sendfile_begin(struct weft_runtime *rt, struct ring__sendfile *s, int out, int in,
+                         int64_t offset, size_t len);
+
+/* Prepares the next operation, when `moved` bytes have left: empties the pipe of the `filled` bytes in
+ * it, or, if these are none, fills it with up to `len`. 0 or a negative errno: -ECANCELED when one of
+ * the descriptors is closed, or the one it needs is being closed. */
+int ring__sendfile_prepare(struct weft_runtime *rt, const struct ring__sendfile *s,
+                           struct ring_op *op, size_t moved, size_t filled, size_t len);
+
+/* Nothing is in flight: closes the pipe; an offset of -1 becomes what the file's position is to be. */
+void ring__sendfile_end(struct weft_runtime *rt, struct ring__sendfile *s, size_t moved);
+
+/* Descriptor `fd` has been closed: who holds it is told; streams of it end, and there is one for those
+ * that wait for one. May call anybody. */
+void ring__tell_holders(struct ring__engine *engine, int fd);
 void ring__closed_slow(struct ring__engine *engine, int fd);
 static inline void ring__closed(struct weft_runtime *rt, int fd)
 {
     struct ring__engine *engine = (struct ring__engine *)(void *)rt->engine;
 
-    if (rt->engine->class->submit != NULL &&
-        weft__unlikely(engine->starved != NULL || engine->resting_count > 0))
+    if (rt->engine->class->submit == NULL)
+        return;
+    if (weft__unlikely(engine->holds_count > 0))
+        ring__tell_holders(engine, fd);
+    if (weft__unlikely(engine->starved != NULL || engine->resting_count > 0))
         ring__closed_slow(engine, fd);
 }
 

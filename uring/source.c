@@ -59,6 +59,8 @@ static void come_from(struct ring__source *source, struct weft_runtime *rt)
 {
     if (source->runtime != rt->serial) {
         forget_waits(source);
+        source->polling = false; /* a poll can be left only by an engine that has failed */
+        source->vain = false;
         source->runtime = rt->serial;
         source->rt = rt;
     }

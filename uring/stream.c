@@ -396,6 +396,8 @@ static int result(struct ring_stream *s, int res, unsigned flags)
     /* What the kernel has no multishot operation for, or not for a descriptor with O_NONBLOCK. */
     if (!s->repeating && !(flags & RING__MORE) &&
         (res == -EINVAL || res == -EAGAIN || res == -EOPNOTSUPP)) {
+        if (s->kind == RECV)
+            keep_promise(s);
         s->repeating = true;
         return 0;
     }

@@ -165,23 +165,46 @@ static void move_to_base(struct fiber_writer *w)
     w->at -= by;
 }
 
+static int write_socket(const struct fiber_writer *w, struct iovec *pieces, int count,
+                        weft_time deadline)
+{
+    const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
+
+    return count == 1 ? fiber_send(w->fd, pieces->iov_base, pieces->iov_len, 0, deadline)
+                      : fiber_sendmsg(w->fd, &message, 0, deadline);
+}
+
+static int write_file(struct fiber_writer *w, struct iovec *pieces, int count, weft_time deadline)
+{
+    int n = count == 1 ? fiber_write(w->fd, pieces->iov_base, pieces->iov_len, w->offset, deadline)
+                       : fiber_writev(w->fd, pieces, count, w->offset, deadline);
+
+    if (n > 0 && w->offset >= 0)
+        w->offset += n;
+    return n;
+}
+
+/* When the descriptor is closed between what it takes and this fiber's turn, that is the end of it: the
+ * number may be another file's. */
 static int write_descriptor(struct fiber_writer *w, struct iovec *pieces, int count,
                             weft_time deadline)
 {
-    const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
-    int n;
+    struct weft_runtime *rt = weft__rt;
+    struct ring__hold hold;
+    int n = -ENOTSOCK;
 
-    if (w->kind != FIBER__FILE) {
-        n = count == 1 ? fiber_send(w->fd, pieces->iov_base, pieces->iov_len, 0, deadline)
-                       : fiber_sendmsg(w->fd, &message, 0, deadline);
-        if (n != -ENOTSOCK)
-            return n;
+    ring__hold(rt, &hold, w->fd);
+    if (w->kind != FIBER__FILE)
+        n = write_socket(w, pieces, count, deadline);
+    if (n == -ENOTSOCK && !hold.closed) {
         w->kind = FIBER__FILE;
+        n = write_file(w, pieces, count, deadline);
     }
-    n = count == 1 ? fiber_write(w->fd, pieces->iov_base, pieces->iov_len, w->offset, deadline)
-                   : fiber_writev(w->fd, pieces, count, w->offset, deadline);
-    if (n > 0 && w->offset >= 0)
-        w->offset += n;
+    if (ring__let_go(rt, &hold)) {
+        set_error(w, -ECANCELED, false);
+        if (n < 0)
+            n = -ECANCELED;
+    }
     return n;
 }
 
@@ -192,6 +215,8 @@ static int64_t send_some(struct fiber_writer *w, const void *data, size_t len, w
     int count, n = fiber_check();
     uint64_t queued;
 
+    if (n == 0 && !w->refused)
+        n = w->error;
     if (n < 0)
         return n;
     close_piece(w);
@@ -228,7 +253,7 @@ int fiber_writer_flush(struct fiber_writer *w, weft_time deadline)
         if (sent < 0)
             return (int)sent;
     }
-    return w->error;
+    return w->refused ? w->error : 0;
 }
 
 /* ---- writing ---- */

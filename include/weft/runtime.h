@@ -52,7 +52,12 @@ typedef int weft_main_fn(void *arg);
  * -EMFILE, -EINVAL (bad options), with a sentence to `report` that names the cause and the way out;
  * -EBUSY inside another
  * weft_run of this thread; -EDEADLK when nothing is runnable, in flight or set to fire, no inbox is
- * held by others, and main still waits: every parked fiber is then reported.
+ * held by others, and main still waits: every parked fiber is then reported. When the engine itself
+ * fails for good (somebody has closed its descriptor, say: -EBADF), that error, with a sentence to
+ * `report`. Then no fiber and no callback runs again, for nobody knows any more which of their memory
+ * the kernel still uses: nothing of theirs is released, and what was handed to a fiber that has not run
+ * since (a channel's item, a promise's value, an accepted descriptor) is lost with it. Let the process
+ * end.
  *
  * Any thread without a runtime. Since 0.1. */
 WEFT_API int weft_run(weft_main_fn *main, void *arg, const struct weft_options *options);
