@@ -565,6 +565,55 @@ Test(server, failures_are_told_and_end_nothing_else)
     in_each_style(failure_main);
 }
 
+/* Leaves room for `more` bytes; returns what the limit was. */
+static struct rlimit limit_memory(size_t more)
+{
+    struct rlimit before, limit;
+    unsigned long pages;
+    FILE *statm = fopen("/proc/self/statm", "r");
+
+    cr_assert_not_null(statm);
+    cr_assert_eq(fscanf(statm, "%lu", &pages), 1);
+    fclose(statm);
+    cr_assert_eq(getrlimit(RLIMIT_AS, &before), 0);
+    limit = before;
+    limit.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + more;
+    cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    return before;
+}
+
+static int memory_main(void *unused)
+{
+    const char *told;
+    struct rlimit before;
+    int fds[5];
+
+    (void)unused;
+    if (test.in_promises)
+        return 0;
+    prepare();
+    test.server.stack_size = 256 << 20;
+    start();
+    before = limit_memory(64 << 20);
+    for (int i = 0; i < 5; i++)
+        fds[i] = client();
+    for (int i = 0; i < 5; i++)
+        sees_the_end(fds[i]);
+    cr_assert_eq(setrlimit(RLIMIT_AS, &before), 0);
+    cr_assert_eq(test.server.failed, 5);
+    told = strstr(report_text(), "connection from");
+    cr_assert_not_null(told, "%s", report_text());
+    cr_assert_null(strstr(told + 1, "connection from"), "told for each: %s", report_text());
+    weft_server_stop(&test.server);
+    finish(0);
+    return 0;
+}
+
+Test(server, the_lack_of_memory_is_told_once)
+{
+    in_each_style(memory_main);
+}
+
 static int listener_main(void *unused)
 {
     int a, ends[2];

@@ -27,6 +27,7 @@ struct ring__server {
     struct weft_signals *signals;
     const char *where;
     weft_time deadline; /* stopping: when the connections' time is up */
+    weft_time quiet;    /* until then the lack of memory is not told again */
     size_t default_bound;
 
     /* Begins to serve a connection. */
