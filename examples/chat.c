@@ -229,6 +229,11 @@ static int enter(struct member *member, const char *name)
 
 /* ---- a client -------------------------------------------------------------------------------- */
 
+static weft_time write_limit(const struct member *member)
+{
+    return weft_after(WEFT_MS(member->chat->write_ms));
+}
+
 /* Writes all that there is in one go. */
 static int64_t write_told(void *arg)
 {
@@ -236,20 +241,19 @@ static int64_t write_told(void *arg)
     char buffer[4096];
     struct fiber_writer out;
     union weft_value value;
-    weft_time deadline;
     int rc;
 
     fiber_writer_init(&out, member->fd, -1, buffer, sizeof buffer);
     while ((rc = fiber_channel_recv(member->told, &value, WEFT_FOREVER)) == 0) {
-        deadline = weft_after(WEFT_MS(member->chat->write_ms));
+        /* Each write has its own time: in a busy room there may be no end to what is there. */
         do {
             struct message *m = value.ptr;
 
-            rc = fiber_writer_write(&out, m->text, (size_t)m->length, NULL, deadline);
+            rc = fiber_writer_write(&out, m->text, (size_t)m->length, NULL, write_limit(member));
             forget(m);
         } while (rc >= 0 && weft_channel_try_recv(member->told, &value) == 0);
         if (rc >= 0)
-            rc = fiber_writer_flush(&out, deadline);
+            rc = fiber_writer_flush(&out, write_limit(member));
         if (rc < 0)
             break;
     }
@@ -326,6 +330,13 @@ static int converse(struct member *member, struct fiber_reader *in)
     return rc < 0 ? rc : 0;
 }
 
+/* Closing with bytes unread would reset the connection, which can destroy what has been told last. */
+static void skip_unread(int fd, struct fiber_reader *in)
+{
+    if (fiber_shutdown(fd, SHUT_WR, WEFT_FOREVER) == 0)
+        fiber_reader_skip(in, UINT64_MAX, NULL, weft_after(WEFT_SEC(1)));
+}
+
 /* The scope holds the writer: if that fails, the reader is cancelled; when the reader is through, the
  * writer still writes what has been told. */
 static int serve(int fd, void *ctx)
@@ -335,6 +346,7 @@ static int serve(int fd, void *ctx)
     char buffer[LINE_MAX_BYTES + 2];
     struct fiber_reader in;
     struct fiber_scope scope;
+    bool unread;
     int rc;
 
     member.told = weft_channel_create((size_t)chat->backlog, forget);
@@ -347,14 +359,13 @@ static int serve(int fd, void *ctx)
     chat->members = &member;
 
     fiber_scope_open(&scope, WEFT_FOREVER);
+    fiber_reader_init(&in, fd, -1, buffer, sizeof buffer);
     rc = fiber_scope_spawn(&scope, write_told, &member);
-    if (rc == 0) {
-        fiber_reader_init(&in, fd, -1, buffer, sizeof buffer);
+    if (rc == 0)
         rc = converse(&member, &in);
-        if (rc == -EMSGSIZE)
-            tell_alone(&member, make(0, "* more than %d bytes\n", LINE_MAX_BYTES));
-        fiber_reader_finish(&in);
-    }
+    if (rc == -EMSGSIZE)
+        tell_alone(&member, make(0, "* more than %d bytes\n", LINE_MAX_BYTES));
+    unread = rc == 0 || rc == -EMSGSIZE; /* it is we who end it */
     leave(&member);
     weft_channel_close(member.told);
     rc = fiber_scope_close(&scope, rc == -ENODATA || rc == -EMSGSIZE ? 0 : rc);
@@ -363,6 +374,9 @@ static int serve(int fd, void *ctx)
     if (member.next != NULL)
         member.next->link = member.link;
     weft_channel_destroy(member.told);
+    if (unread && rc == 0 && !member.dropped)
+        skip_unread(fd, &in);
+    fiber_reader_finish(&in);
     return member.dropped ? 0 : rc;
 }
 

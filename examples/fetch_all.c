@@ -14,7 +14,7 @@
 
 #include <http_parser.h>
 
-enum { HOST_MAX = 256, REQUEST_MAX = 4096 };
+enum { HOST_MAX = 256, URL_MAX = 4000, REQUEST_MAX = 4096 + HOST_MAX };
 
 struct fetch_all {
     struct program program;
@@ -75,7 +75,8 @@ static int prepare(struct attempt *a)
     struct http_parser_url parts;
 
     http_parser_url_init(&parts);
-    if (http_parser_parse_url(url, strlen(url), 0, &parts) != 0 ||
+    /* The parser counts in 16 bits: of a longer URL it would take another host. */
+    if (strlen(url) > URL_MAX || http_parser_parse_url(url, strlen(url), 0, &parts) != 0 ||
         strncasecmp(url, "http://", 7) != 0 || parts.field_data[UF_HOST].len >= sizeof a->host ||
         parts.field_set & (1 << UF_USERINFO))
         return -EINVAL;
@@ -284,5 +285,9 @@ int main(int argc, char **argv)
     free(all.fetches);
     if (failed < 0)
         fprintf(stderr, "ended by an error: %s\n", weft_strerror(failed));
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "cannot write: %s\n", strerror(errno));
+        return 1;
+    }
     return failed != 0;
 }

@@ -9,6 +9,7 @@
 #include <weft/weft.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -90,22 +91,38 @@ static inline void program_usage(FILE *out, const char *name, const struct progr
     fprintf(out, "  --%-20s %s\n", "help", "this text");
 }
 
-/* True if `text` is a number from `least` to `most`, which then is in `*value`. */
+/* True if `text` is a number from `least` to `most`, none of which is negative, and nothing else; it then
+ * is in `*value`. (strtol would skip spaces and signs, which ports, for one, can't have.) */
 static inline bool program_number(const char *text, long least, long most, long *value)
 {
     char *end;
     long number;
 
+    if (*text < '0' || *text > '9')
+        return false;
     errno = 0;
     number = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || number < least || number > most)
+    if (errno != 0 || *end != '\0' || number < least || number > most)
         return false;
     *value = number;
     return true;
 }
 
+/* Opens those of the three standard descriptors that were closed: else a socket would take the number, and
+ * get what is meant for the terminal. */
+static inline void program_open_standard(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 /* Reads the command line; operands begin at argv[optind]. Exits on --help (0) and on anything it doesn't
- * understand (2). */
+ * understand (2). To be called before anything is opened. */
 static inline void program_read_settings(struct program *program, int argc, char **argv)
 {
     enum { HELP = 256, HOST, PORT, FIRST };
@@ -118,6 +135,7 @@ static inline void program_read_settings(struct program *program, int argc, char
     long number;
     int option;
 
+    program_open_standard();
     for (int i = 0; i < program->settings_count; i++) {
         options[3 + i] =
             (struct option){program->settings[i].name, required_argument, NULL, FIRST + i};

@@ -138,13 +138,16 @@ static int run(void *arg)
 {
     struct proxy *proxy = arg;
     struct weft_server server = program_server(&proxy->program);
+    long spare;
     int result;
 
     server.name = "proxied";
     server.ctx = proxy;
     server.on_failure = tell;
     server.grace = WEFT_MS(proxy->drain_ms);
-    server.max_connections = (size_t)program_descriptors() / 6; /* two sockets and two pipes each */
+    /* Two sockets and two pipes each; the program itself has some, too. */
+    spare = program_descriptors() - 16;
+    server.max_connections = spare > 6 ? (size_t)spare / 6 : 1;
     result = fiber_serve(&server, serve);
     printf("%llu connections, %llu failed\n", (unsigned long long)server.accepted,
            (unsigned long long)server.failed);

@@ -18,6 +18,7 @@
 static struct test {
     struct weft_server server;
     struct promise *result;
+    struct promise *held; /* waited for, whatever happens, at the end of who said 'h' */
     bool in_promises;
     int port, begun, stops, failures, failed_fd, last_error;
 } test;
@@ -40,9 +41,15 @@ static int obey(char order)
     }
 }
 
+static int wait_for_held(void *unused)
+{
+    (void)unused;
+    return fiber_await(promise_ref(test.held), NULL, WEFT_FOREVER);
+}
+
 static int serve(int fd, void *ctx)
 {
-    char byte;
+    char byte = 0;
     int rc;
 
     cr_assert_eq(ctx, &test);
@@ -55,6 +62,8 @@ static int serve(int fd, void *ctx)
         if (rc != 1)
             return rc;
     }
+    if (byte == 'h')
+        cr_assert_eq(fiber_shield(wait_for_held, NULL), 0);
     return rc;
 }
 
@@ -83,13 +92,21 @@ static struct promise *receive(union weft_value ignored, void *ctx)
     return promise_bind(promise_recv(talk->fd, &talk->byte, 1, 0, WEFT_FOREVER), received, talk);
 }
 
+static struct promise *end_talk(void *ctx)
+{
+    const struct talk *talk = ctx;
+
+    return talk->byte == 'h' ? promise_ref(test.held) : promise_fulfilled(weft_num(0));
+}
+
 static struct promise *serve_in_promises(int fd, void *ctx)
 {
     cr_assert_eq(ctx, &test);
     cr_assert_lt(fd, 4096);
     test.begun++;
     talks[fd].fd = fd;
-    return receive(weft_num(0), &talks[fd]);
+    talks[fd].byte = 0;
+    return promise_finalize(receive(weft_num(0), &talks[fd]), end_talk, &talks[fd]);
 }
 
 static int64_t run_server(void *unused)
@@ -548,6 +565,55 @@ Test(server, failures_are_told_and_end_nothing_else)
     in_each_style(failure_main);
 }
 
+/* Leaves room for `more` bytes; returns what the limit was. */
+static struct rlimit limit_memory(size_t more)
+{
+    struct rlimit before, limit;
+    unsigned long pages;
+    FILE *statm = fopen("/proc/self/statm", "r");
+
+    cr_assert_not_null(statm);
+    cr_assert_eq(fscanf(statm, "%lu", &pages), 1);
+    fclose(statm);
+    cr_assert_eq(getrlimit(RLIMIT_AS, &before), 0);
+    limit = before;
+    limit.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + more;
+    cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    return before;
+}
+
+static int memory_main(void *unused)
+{
+    const char *told;
+    struct rlimit before;
+    int fds[5];
+
+    (void)unused;
+    if (test.in_promises)
+        return 0;
+    prepare();
+    test.server.stack_size = 256 << 20;
+    start();
+    before = limit_memory(64 << 20);
+    for (int i = 0; i < 5; i++)
+        fds[i] = client();
+    for (int i = 0; i < 5; i++)
+        sees_the_end(fds[i]);
+    cr_assert_eq(setrlimit(RLIMIT_AS, &before), 0);
+    cr_assert_eq(test.server.failed, 5);
+    told = strstr(report_text(), "connection from");
+    cr_assert_not_null(told, "%s", report_text());
+    cr_assert_null(strstr(told + 1, "connection from"), "told for each: %s", report_text());
+    weft_server_stop(&test.server);
+    finish(0);
+    return 0;
+}
+
+Test(server, the_lack_of_memory_is_told_once)
+{
+    in_each_style(memory_main);
+}
+
 static int listener_main(void *unused)
 {
     int a, ends[2];
@@ -751,6 +817,43 @@ static int signal_main(void *unused)
 Test(server, signals_stop_it)
 {
     in_each_style(signal_main);
+}
+
+/* They are cancelled, and one takes its time; then the grace is over, too. */
+static int patience_main(void *unused)
+{
+    weft_time over;
+    int a, b;
+
+    (void)unused;
+    prepare();
+    test.server.ignores_signals = false;
+    test.server.grace = WEFT_MS(20);
+    test.held = promise_create();
+    start();
+    a = client();
+    b = client();
+    ask(a, "a");
+    ask(b, "bh");
+    cr_assert_eq(kill(getpid(), SIGINT), 0);
+    UNTIL(test.server.stopping);
+    over = weft_after(test.server.grace);
+    cr_assert_eq(kill(getpid(), SIGINT), 0);
+    UNTIL(test.server.connections == 1);
+    cr_assert_eq(test.server.signal_count, 2);
+    cr_assert_eq(fiber_sleep_until(over), 0); /* the server's timer is the earlier one */
+    cr_assert_eq(fiber_yield(), 0);
+    cr_assert_eq(promise_resolve(test.held, weft_num(0)), 0);
+    sees_the_end(a);
+    sees_the_end(b);
+    finish(2);
+    promise_unref(test.held);
+    return 0;
+}
+
+Test(server, what_was_cancelled_is_counted_once)
+{
+    in_each_style(patience_main);
 }
 
 /* ---- misuse ---- */

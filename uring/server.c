@@ -13,6 +13,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#define QUIET WEFT_SEC(60) /* between two reports of no memory */
+
 _Static_assert(sizeof(struct weft_server) == 192, "the size of a public struct is fixed");
 
 static struct ring__server *running(const struct weft_server *server)
@@ -52,6 +54,7 @@ int ring__server_open(struct ring__server *s, struct weft_server *server)
     }
     s->server = server;
     s->open = NULL;
+    s->quiet = 0;
     s->default_bound = default_bound();
     server->connections = server->cancelled = 0;
     server->accepted = server->failed = 0;
@@ -122,6 +125,17 @@ static bool is_peers_doing(int error)
     return error == -ECONNRESET || error == -EPIPE || error == -ETIMEDOUT;
 }
 
+/* Without memory every connection fails, as fast as clients come. */
+static bool is_told(struct ring__server *s, int error)
+{
+    if (error != -ENOMEM)
+        return false;
+    if (weft_now() < s->quiet)
+        return true;
+    s->quiet = weft_after(QUIET);
+    return false;
+}
+
 void ring__server_failed(struct ring__server *s, int fd, int error)
 {
     struct weft_server *server = s->server;
@@ -132,7 +146,7 @@ void ring__server_failed(struct ring__server *s, int fd, int error)
     server->failed++;
     if (server->on_failure != NULL)
         server->on_failure(fd, error, server->ctx);
-    else if (!is_peers_doing(error))
+    else if (!is_peers_doing(error) && !is_told(s, error))
         weft__report(s->rt, "%s from %s (served at %s) failed: %s (%d)", ring__server_name(s),
                      describe_peer(fd, peer, sizeof peer), s->where, weft_strerror(error), error);
 }

@@ -27,6 +27,7 @@ struct ring__server {
     struct weft_signals *signals;
     const char *where;
     weft_time deadline; /* stopping: when the connections' time is up */
+    weft_time quiet;    /* until then the lack of memory is not told again */
     size_t default_bound;
 
     /* Begins to serve a connection. */
@@ -52,6 +53,14 @@ void ring__server_remove(struct ring__server *s, struct ring__connection *c);
 void ring__server_failed(struct ring__server *s, int fd, int error);
 
 void ring__server_stop(struct ring__server *s);
+
+/* To be called by whoever cancels the connections, before. There may be more than one reason to; only
+ * the first finds all of them, a later one those that take their time to end. */
+static inline void ring__server_cancels(struct ring__server *s)
+{
+    if (s->server->cancelled == 0)
+        s->server->cancelled = s->server->connections;
+}
 
 /* What the listener has said when waiting for a connection ended with `error`: 0, if it was the one who
  * waited that was cancelled. */

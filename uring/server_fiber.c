@@ -124,7 +124,7 @@ static void begin(struct ring__server *base, int fd)
 
 static void cancel_connections(struct serving *s)
 {
-    s->base.server->cancelled = s->base.server->connections;
+    ring__server_cancels(&s->base);
     fiber_scope_cancel(&s->scope);
 }
 

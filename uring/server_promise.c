@@ -116,7 +116,7 @@ static void cancel_connections(struct serving *s)
 {
     struct ring__connection *c;
 
-    s->base.server->cancelled = s->base.server->connections;
+    ring__server_cancels(&s->base);
     s->busy++;
     while ((c = s->base.open) != NULL) {
         s->base.open = c->next;

@@ -54,7 +54,8 @@ struct weft_server {
 
     /* Called when serve's result is negative, but for -ECANCELED, while fd is still open; also with
      * -ENOMEM when a connection could not be begun. NULL: the runtime's report tells who failed, but
-     * nothing of -ECONNRESET, -EPIPE and -ETIMEDOUT, which peers cause. */
+     * nothing of -ECONNRESET, -EPIPE and -ETIMEDOUT, which peers cause, and of -ENOMEM once a minute
+     * at most. */
     void (*on_failure)(int fd, int error, void *ctx);
 
     /* To be read, at any time. */

@@ -74,9 +74,10 @@ ann = Member("ann") # hers is free again
 bob.hears("* ann has come")
 ann.send(b"x" * 5000 + b"\n")
 ann.hears("* more than 1000 bytes")
+check(ann.half_close().ends()) # no reset, though it read no more
 bob.hears("* ann has left")
-bob.say("/quit")
-check(bob.ends())
+bob.say("/quit\n" + "x" * 5000)
+check(bob.half_close().ends())
 
 # Those who go without a word.
 watcher = Member("watcher")
@@ -185,3 +186,26 @@ END
 ended "$pid"
 [ "$status" -eq 0 ] || fail "status $status after SIGTERM"
 grep -q '1 clients dropped$' <<<"$said" || fail "it said: $said"
+
+# One that reads slowly, but reads, is not held to the time of one write for all that there is.
+start chat --backlog 100000 --write-ms 500
+python <<'END'
+from client import *
+slow = Client(receive_buffer=4096).send(b"slow\n")
+check(slow.take(19) == b"* you are in lobby\n")
+loud = Client().send(b"loud\n")
+check(loud.take(19) == b"* you are in lobby\n")
+line = b"x" * 900 + b"\n"
+count = 10000
+for _ in range(count // 100):
+    loud.send(line * 100)
+loud.send(b"/who\n")
+while b"* here:" not in loud.data: # all of it has been said
+    check(loud.more())
+check(slow.take(16) == b"* loud has come\n")
+for i in range(count):
+    check(slow.take(len(line) + 6) == b"loud: " + line)
+    if i < 6000 and i % 6 == 0:
+        time.sleep(0.001) # a second in all, at least: twice the time of one write
+END
+stop

@@ -166,6 +166,17 @@ says 'deadline has passed \(2 attempts\)' '^200' 'deadline has passed \(2 attemp
     'too large \(1 attempts\)' 'refused \(2 attempts\)' 'Invalid argument \(1 attempts\)' \
     'Invalid argument' 'Invalid argument' 'Invalid argument' '^200'
 
+# A host so long that, counted in 16 bits, it is 127.0.0.1.
+long=$(head -c 65536 /dev/zero | tr '\0' a)
+run 1 --retries 0 "http://127.0.0.1$long" "http://127.0.0.1$long:$port/ok"
+says '^--- Invalid argument' '^--- Invalid argument'
+
+# What can't be told has not been done.
+status=0
+"$fetch_all" "$at/ok" >/dev/full 2>"$work/told" || status=$?
+[ "$status" -eq 1 ] || fail "status $status with nowhere to write to"
+grep -q 'cannot write: No space left' "$work/told" || fail "not told: $(cat "$work/told")"
+
 # ---- so many at a time
 
 mapfile -t many < <(seq -f "$at/busy/%g" 40)

@@ -216,6 +216,22 @@ except ConnectionResetError:
 END
 stop
 
+# So few descriptors that most have to wait: they do, and none is turned away.
+for few in 24 40 100; do
+    DESCRIPTORS=$few start proxy --to-port "$upstream"
+    before=$(descriptors)
+    python <<'END'
+from client import *
+many = [Client().send(b"echo few\nword") for _ in range(60)]
+for c in many:
+    check(c.half_close().take(4) == b"word" and c.ends())
+    c.close()
+END
+    same_descriptors "$before"
+    stop
+done
+grep 'Too many open files' "$work/stderr" && fail "it took more than it can have"
+
 # A server that isn't there: each client sees it at once, and the log tells why.
 start proxy --to-port "$upstream"
 python "$upstream" <<'END'
