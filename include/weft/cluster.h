@@ -90,20 +90,20 @@ WEFT_API void weft_cluster_stop(struct weft_cluster *cluster);
  * For one thread, once. Since 0.1. */
 WEFT_API int weft_cluster_join(struct weft_cluster *cluster);
 
-/* How many runtimes it has. Any thread. Since 0.1. */
+/* How many runtimes it has; NULL: 0. Any thread, until it is joined. Since 0.1. */
 WEFT_API unsigned weft_cluster_count(const struct weft_cluster *cluster);
 
 /* The inbox of a runtime; NULL: there is none of that number. Borrowed: it lasts until the cluster is
- * joined, and counts as no outside reference. For the cluster's runtimes, and for who has started it
- * until he joins. Since 0.1. */
+ * joined, and counts as no outside reference. For the threads of the cluster's runtimes, and for who has
+ * started it until he joins; doesn't suspend. Since 0.1. */
 WEFT_API struct weft_inbox *weft_cluster_inbox(const struct weft_cluster *cluster, unsigned index);
 
-/* The inboxes of those that have not ended in turn, whoever asks; NULL: all have ended. Borrowed.
- * Since 0.1. */
+/* The inboxes of those that have not ended, in turn, whoever asks; NULL: all have ended. Borrowed, and called
+ * on the same threads, as weft_cluster_inbox. Doesn't suspend. Since 0.1. */
 WEFT_API struct weft_inbox *weft_cluster_next(struct weft_cluster *cluster);
 
-/* The cluster of the calling thread's runtime, NULL: none; its number there, -EINVAL: none. Since
- * 0.1. */
+/* The cluster of the calling thread's runtime, NULL: none; its number there, -EINVAL: none. Any thread;
+ * don't suspend. Since 0.1. */
 WEFT_API struct weft_cluster *weft_cluster_current(void);
 WEFT_API int weft_cluster_index(void);
 
