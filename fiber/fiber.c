@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct fiber_options) == 64, "part of the ABI");
+
 static const struct weft__layer_hooks fiber_hooks;
 
 /* ---- switching ---- */

@@ -3,6 +3,8 @@
 
 #include <limits.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct fiber_call) == 24, "part of the ABI");
+
 /* ---- all ---- */
 
 /* Work handed out in order to as many fibers as may run at once. */
@@ -25,9 +27,9 @@ static int64_t worker(void *arg)
         if (rc < 0)
             return rc;
         rc = work->one(work, work->next++);
+        /* If it alone was cancelled, those that are left are still to be run. */
         if (rc == -ECANCELED)
-            work->cut =
-                true; /* if it alone was cancelled, those that are left are still to be run */
+            work->cut = true;
         else if (rc < 0)
             return rc;
     }

@@ -37,13 +37,11 @@ typedef int weft_cluster_main_fn(struct weft_cluster *cluster, unsigned index, v
 struct weft_cluster_options {
     size_t size;    /* sizeof(struct weft_cluster_options), for later growth */
     unsigned count; /* how many runtimes, at most 1024; default: weft_cpu_count() */
-    unsigned
-        mains; /* how many of them, from number 0 on, call main; default: all. The others serve:
-                     * they run what comes to them, and stop when the last main is over */
-    bool pin;  /* each thread on one cpu of those that the starting thread may use; threads that the
+    unsigned mains; /* how many of them, from number 0 on, call main; default: all. The others
+                     * serve: they run what comes to them, and stop when the last main is over */
+    bool pin; /* each thread on one cpu of those that the starting thread may use; threads that the
                 * library starts from there (workers, offloaded calls) may use them all */
-    const char
-        *name; /* of the threads, copied, cut at 10 bytes; default "weft": "weft-0", "weft-1" */
+    const char *name; /* of the threads ("weft-0", ...), copied, cut at 10 bytes; default "weft" */
     const struct weft_options *runtime; /* of every runtime */
     /* Changes the options of one runtime; called on the starting thread. */
     void (*set_up)(unsigned index, struct weft_options *options, void *arg);

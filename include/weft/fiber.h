@@ -26,13 +26,19 @@ struct promise;
  * intptr_t will do); a negative errno rejects it. */
 typedef int64_t fiber_fn(void *arg);
 
+/* How a fiber is started. Zero-initialise, set `size`, then what you need:
+ *     struct fiber_options o = FIBER_OPTIONS_INIT;
+ * All fields are public, and only read during the call. */
 struct fiber_options {
-    size_t size;       /* sizeof(struct fiber_options) */
+    size_t size;       /* sizeof(struct fiber_options), for later growth */
     const char *name;  /* copied, cut at 23 bytes; NULL: none */
     size_t stack_size; /* bytes; 0: the runtime's default */
     const char *where; /* who spawned it, a string that outlives the fiber: WEFT_HERE */
     uint64_t reserved[4];
 };
+/* clang-format off */
+#define FIBER_OPTIONS_INIT {.size = sizeof(struct fiber_options)}
+/* clang-format on */
 
 /* Starts a fiber that runs fn(arg) in the next pass, at the tail of the run queue, and returns a
  * promise of its result (one reference, the caller's). Never NULL: a failure (-ENOMEM, -EINVAL

@@ -26,8 +26,7 @@ struct weft_options {
     size_t stack_watermark; /* bytes of free fiber stacks kept warm; default 64 MiB */
     void (*report)(void *ctx, const char *line); /* where diagnostics go; default stderr */
     void *report_ctx;
-    unsigned
-        registered_files; /* files the ring may know beforehand, see ring_register_fd; default 0 */
+    unsigned registered_files; /* how many may be known beforehand: ring_register_fd; default 0 */
     unsigned reserved0;
     uint64_t reserved[5];
 };
@@ -210,17 +209,17 @@ WEFT_API int weft_set(const struct weft_key *key, void *value);
 
 /* ---- Counters ----------------------------------------------------------------------------- */
 
+/* Begin with WEFT_STATS_INIT. All fields are public, and to be read but for `size`. */
 struct weft_stats {
-    size_t size;        /* set by the caller: sizeof(struct weft_stats) */
-    uint64_t passes;    /* passes begun */
-    uint64_t enters;    /* times the engine entered the kernel */
-    uint64_t submitted; /* operations handed to the kernel */
-    uint64_t completed; /* completions reaped */
-    uint64_t in_flight; /* operations not yet completed */
-    uint64_t fibers;    /* fibers alive */
-    uint64_t stacks;    /* stacks mapped, in use or pooled */
-    uint64_t
-        promises; /* blocks of promises in use; a settled promise that is its handle has none */
+    size_t size;           /* set by the caller: sizeof(struct weft_stats) */
+    uint64_t passes;       /* passes begun */
+    uint64_t enters;       /* times the engine entered the kernel */
+    uint64_t submitted;    /* operations handed to the kernel */
+    uint64_t completed;    /* completions reaped */
+    uint64_t in_flight;    /* operations not yet completed */
+    uint64_t fibers;       /* fibers alive */
+    uint64_t stacks;       /* stacks mapped, in use or pooled */
+    uint64_t promises;     /* blocks of promises in use; one that is its own handle has none */
     uint64_t switches;     /* fibers resumed and tasks run, passes under way not counted */
     uint64_t timers;       /* timers running */
     uint64_t overflows;    /* times the kernel had more completions than the queue had room for */
@@ -229,6 +228,9 @@ struct weft_stats {
     uint64_t pool_queued;  /* calls that wait for a thread */
     uint64_t reserved[1];
 };
+/* clang-format off */
+#define WEFT_STATS_INIT {.size = sizeof(struct weft_stats)}
+/* clang-format on */
 
 /* Fills `stats`, up to its `size`. Returns 0, or -EINVAL: NULL, a `size` that isn't known, or no runtime.
  * Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
