@@ -39,7 +39,7 @@ names "$dir/declared" include/weft/config.h.in CMakeLists.txt cmake/* tests/scri
 names -r --include='*.[ch]' src monad fiber uring | grep __ >"$dir/inside"
 echo WEFT_ENGINE >>"$dir/public"
 
-set -- README.md CHANGES.md docs/*.md
+set -- README.md CHANGES.md benchmarks/README.md docs/*.md
 names "$@" >"$dir/named"
 [ "$(wc -l <"$dir/named")" -gt 300 ] || fault 'no names found'
 while read -r name; do
