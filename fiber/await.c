@@ -107,9 +107,9 @@ static void settle(struct fiber *fiber, int64_t result)
     struct result *r = fiber->owner;
 
     r->fiber = NULL;
-    if (weft__unlikely(result < 0) && result != -ECANCELED &&
+    if (weft__unlikely(fiber__error(fiber, result) != 0) &&
         promise__is_abandoned(promise__of_extra(r)))
-        fiber__report_failure(weft__rt, fiber, result < -4095 ? -EINVAL : (int)result);
+        fiber__report_failure(weft__rt, fiber, fiber__error(fiber, result));
     promise__settle(promise__of_extra(r), result < 0 ? (int)(result < -4095 ? -EINVAL : result) : 0,
                     weft_num(result));
 }
@@ -123,7 +123,7 @@ static void ended(struct weft_runtime *rt, struct fiber *fiber, int64_t result)
 static void ended_in_scope(struct weft_runtime *rt, struct fiber *fiber, int64_t result)
 {
     settle(fiber, result);
-    fiber__scope_left(rt, fiber, result == -ECANCELED ? -ECANCELED : 0);
+    fiber__scope_left(rt, fiber, 0, result == -ECANCELED);
 }
 
 static void cancel_fiber(struct promise *promise)

@@ -248,8 +248,8 @@ static struct context_next fiber_main(void *arg)
         left_open(rt, self);
     if (self->ended != NULL)
         self->ended(rt, self, result);
-    else if (weft__unlikely(result < 0) && result != -ECANCELED)
-        fiber__report_failure(rt, self, result < -4095 ? -EINVAL : (int)result);
+    else if (weft__unlikely(fiber__error(self, result) != 0))
+        fiber__report_failure(rt, self, fiber__error(self, result));
     if (weft__unlikely(self->strand.storage != NULL))
         weft__storage_drop(self->strand.storage);
     layer = rt->layer[WEFT__LAYER_FIBER];

@@ -90,6 +90,15 @@ int fiber__start(struct weft_runtime *rt, fiber_fn *fn, void *arg,
                  const struct fiber_options *options, const char *where, fiber_ended *ended,
                  void *owner, struct fiber **started);
 
+/* What a fiber ends with, as an errno: 0 if it has ended well; so is an end with -ECANCELED of one that
+ * has been cancelled. */
+static inline int fiber__error(const struct fiber *fiber, int64_t result)
+{
+    if (weft__likely(result >= 0) || (result == -ECANCELED && fiber->cancelled != 0))
+        return 0;
+    return result < -4095 ? -EINVAL : (int)result;
+}
+
 /* A failed fiber whose result nobody will see. */
 void fiber__report_failure(struct weft_runtime *rt, const struct fiber *fiber, int error);
 

@@ -162,7 +162,7 @@ static void fail(struct fiber_scope *scope, const struct fiber *fiber, int error
                fiber != NULL ? FIBER_NAME_SIZE : 1);
     }
     scope->failure_count++;
-    if (scope->error == 0)
+    if (scope->error == 0 || (scope->error == -ECANCELED && error != -ECANCELED))
         scope->error = error;
     cancel(scope, error);
 }
@@ -297,10 +297,10 @@ int fiber_scope_close(struct fiber_scope *scope, int result)
                      (void *)scope);
         return -EINVAL;
     }
-    if (result == -ECANCELED)
-        scope->interrupted = true;
+    if (fiber__error(self, result) != 0)
+        fail(scope, self, fiber__error(self, result));
     else if (result < 0)
-        fail(scope, self, result);
+        scope->interrupted = true;
     wait_for_fibers(rt, self, scope, &scope->fibers);
     if (scope->daemons > 0) {
         bool was_interrupted = scope->interrupted;
@@ -322,16 +322,16 @@ int fiber_scope_close(struct fiber_scope *scope, int result)
 
 /* ---- fibers of a scope ---- */
 
-void fiber__scope_left(struct weft_runtime *rt, struct fiber *fiber, int error)
+void fiber__scope_left(struct weft_runtime *rt, struct fiber *fiber, int error, bool interrupted)
 {
     struct fiber_scope *scope = fiber->birth;
     size_t *left = fiber->is_daemon ? &scope->daemons : &scope->fibers;
 
     leave(fiber);
-    if (error == -ECANCELED)
-        scope->interrupted |= scope->cancelled; /* else it alone was */
-    else if (error < 0)
+    if (error != 0)
         fail(scope, fiber, error);
+    else if (interrupted)
+        scope->interrupted |= scope->cancelled; /* else it alone was */
     if (--*left == 0 && scope->closer != NULL) {
         struct fiber *closer = scope->closer;
 
@@ -340,14 +340,9 @@ void fiber__scope_left(struct weft_runtime *rt, struct fiber *fiber, int error)
     }
 }
 
-static int error_of(int64_t result)
-{
-    return result >= 0 ? 0 : result < -4095 ? -EINVAL : (int)result;
-}
-
 static void ended(struct weft_runtime *rt, struct fiber *fiber, int64_t result)
 {
-    fiber__scope_left(rt, fiber, error_of(result));
+    fiber__scope_left(rt, fiber, fiber__error(fiber, result), result == -ECANCELED);
 }
 
 static int start(struct fiber_scope *scope, fiber_fn *fn, void *arg,

@@ -14,7 +14,6 @@ struct work {
     void *items, *ctx;
     size_t size;
     fiber_item_fn *item;
-    bool cut; /* one has ended with -ECANCELED, which fails no scope */
 };
 
 static int64_t worker(void *arg)
@@ -27,10 +26,7 @@ static int64_t worker(void *arg)
         if (rc < 0)
             return rc;
         rc = work->one(work, work->next++);
-        /* If it alone was cancelled, those that are left are still to be run. */
-        if (rc == -ECANCELED)
-            work->cut = true;
-        else if (rc < 0)
+        if (rc < 0)
             return rc;
     }
     return 0;
@@ -48,8 +44,7 @@ static int run(struct work *work, size_t at_once)
         at_once = work->count;
     for (size_t i = 0; i < at_once && rc == 0; i++)
         rc = fiber_scope_spawn(&scope, worker, work);
-    rc = fiber_scope_close(&scope, rc);
-    return rc == 0 && work->cut ? -ECANCELED : rc;
+    return fiber_scope_close(&scope, rc);
 }
 
 static int one_call(struct work *work, size_t index)

@@ -65,6 +65,14 @@ int fiber__stacks_class(size_t size)
     return class;
 }
 
+/* Each one put back may be one more dirty stack, if it is not the same all along. */
+static ssize_t spare(const struct stacks *stacks, int class)
+{
+    size_t stays = stacks->watermark >> class;
+
+    return (ssize_t)(stays > KEEP_HOT ? stays : KEEP_HOT) + 1;
+}
+
 void fiber__stacks_init(struct stacks *stacks, struct weft_runtime *rt, size_t fiber_size)
 {
     memset(stacks, 0, sizeof *stacks);
@@ -73,6 +81,8 @@ void fiber__stacks_init(struct stacks *stacks, struct weft_runtime *rt, size_t f
     stacks->page = (size_t)sysconf(_SC_PAGESIZE);
     stacks->watermark = rt->options.stack_watermark;
     stacks->on_valgrind = RUNNING_ON_VALGRIND != 0;
+    for (int class = 0; class < STACKS_CLASSES; class ++)
+        stacks->pools[class].spare = spare(stacks, class);
     stacks->vectors = !stacks->on_valgrind; /* until the kernel says otherwise; valgrind lacks it */
 }
 
@@ -326,10 +336,9 @@ void fiber__stacks_trim(struct stacks *stacks)
         const int class = __builtin_ctzll(rest);
         struct stack_pool *pool = &stacks->pools[class];
 
-        /* each return may have left one more dirty stack, if it was not the same one all along */
-        if (pool->returned > KEEP_HOT && pool->returned > stacks->watermark >> class) {
+        if (pool->spare <= 0) {
             trim_pool(stacks, pool, class);
-            pool->returned = 0;
+            pool->spare = spare(stacks, class);
         }
     }
 }

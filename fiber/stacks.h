@@ -6,7 +6,8 @@
  * pages cost one system call each where the kernel takes vectors (process_madvise on oneself).
  *
  * Free stacks wait in a list, last in first out. They keep the pages they touched until
- * fiber__stacks_trim, which the runtime calls before it sleeps, finds more than the watermark there.
+ * fiber__stacks_trim, which the runtime calls before it sleeps once so many were put back, finds more
+ * than the watermark there.
  */
 #ifndef WEFT_STACKS_H
 #define WEFT_STACKS_H
@@ -15,6 +16,7 @@
 #include "sanitizers.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #define STACKS_CLASSES  48
 #define STACKS_MIN_SIZE ((size_t)16 * 1024)
@@ -53,7 +55,7 @@ struct stack_pool {
     struct stack *free;
     struct stack_slab *slabs; /* newest first; only the newest has stacks not cut yet */
     size_t mapped;            /* stacks cut */
-    size_t returned;          /* times a stack was put back since the last trim */
+    ssize_t spare;            /* times a stack may still be put back before a trim is worth it */
     size_t batch;             /* how many to cut next */
 };
 
@@ -105,7 +107,8 @@ static inline void stacks_put(struct stacks *stacks, struct stack *stack)
     stack->state = STACK_DIRTY;
     stack->next = pool->free;
     pool->free = stack;
-    pool->returned++;
+    if (weft__unlikely(--pool->spare == 0))
+        stacks->rt->untidy = true;
 }
 
 /* Free stacks of a class, counted up to `enough`. */

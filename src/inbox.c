@@ -111,29 +111,14 @@ int weft_post(struct weft_inbox *inbox, struct weft_task *task)
     return rc;
 }
 
-bool weft__inbox_held(const struct weft_inbox *inbox)
-{
-    return atomic_load(&inbox->holders) > 0;
-}
-
 bool weft__inbox_sleep(struct weft_inbox *inbox, bool lonely)
 {
-    /* Nobody else can post: only this thread can let others, and they then see what it wrote before. So
-     * no fence is needed. */
-    if (inbox->cluster == NULL && !weft__inbox_held(inbox))
-        atomic_store_explicit(&inbox->asleep, true, memory_order_relaxed);
-    else
-        atomic_store(&inbox->asleep, true);
+    atomic_store(&inbox->asleep, true);
     /* a last reference given back before this, too, has woken nobody */
     if (atomic_load(&inbox->head) == NULL && (!lonely || weft__inbox_held(inbox)))
         return true;
     atomic_store(&inbox->asleep, false);
     return false;
-}
-
-void weft__inbox_awake(struct weft_inbox *inbox)
-{
-    atomic_store_explicit(&inbox->asleep, false, memory_order_relaxed);
 }
 
 bool weft__inbox_run(struct weft_inbox *inbox)

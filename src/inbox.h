@@ -31,13 +31,32 @@ static inline bool weft__inbox_pending(const struct weft_inbox *inbox)
 }
 
 /* True if somebody besides the runtime holds a reference: more may come. */
-bool weft__inbox_held(const struct weft_inbox *inbox);
+static inline bool weft__inbox_held(const struct weft_inbox *inbox)
+{
+    return atomic_load(&inbox->holders) > 0;
+}
 
 /* Says that the runtime is about to sleep, so that a post must wake the engine. False: something
  * has been posted already, don't sleep; or it is `lonely` (nothing but a post can wake it), and
  * nobody can post any more. */
 bool weft__inbox_sleep(struct weft_inbox *inbox, bool lonely);
-void weft__inbox_awake(struct weft_inbox *inbox);
+
+static inline void weft__inbox_awake(struct weft_inbox *inbox)
+{
+    atomic_store_explicit(&inbox->asleep, false, memory_order_relaxed);
+}
+
+/* The same where nobody else can post: only this thread can let others, as the engine may before it
+ * waits, and they then see what it wrote before. So no fence is needed. False: somebody can, or has
+ * posted. */
+static inline bool weft__inbox_sleep_alone(struct weft_inbox *inbox)
+{
+    /* the head last: what the last one posted before it left is seen */
+    if (inbox->cluster != NULL || weft__inbox_held(inbox) || weft__inbox_pending(inbox))
+        return false;
+    atomic_store_explicit(&inbox->asleep, true, memory_order_relaxed);
+    return true;
+}
 
 /* Runs what had been posted when it was called. True if there was anything. */
 bool weft__inbox_run(struct weft_inbox *inbox);

@@ -118,9 +118,9 @@ static inline void begin_pass(struct weft_runtime *rt)
     rt->passes++;
 }
 
-bool weft__next_pass_quietly(struct weft_runtime *rt)
+bool weft__begin_queued_quietly(struct weft_runtime *rt)
 {
-    if (!queued(rt) || rt->timers != NULL || rt->after_poll != NULL || rt->stopping ||
+    if (rt->timers != NULL || rt->after_poll != NULL || rt->stopping ||
         weft__inbox_pending(rt->inbox) || !rt->engine->class->quiet(rt->engine))
         return false;
     begin_pass(rt);
@@ -170,23 +170,22 @@ static size_t alive(struct weft_runtime *rt, int layer)
 
 /* ---- the loop ---- */
 
-static void idle(struct weft_runtime *rt)
+static __attribute__((noinline)) void tidy(struct weft_runtime *rt)
 {
+    rt->untidy = false;
     for (int i = 0; i < WEFT__LAYER_COUNT; i++)
         if (rt->hooks[i] != NULL && rt->hooks[i]->idle != NULL)
             rt->hooks[i]->idle(rt);
 }
 
-/* Waits in the engine, but not beyond `limit`. Apart, so that a pass with work to do doesn't pay for it.
- * True: the runtime rested, and its cluster has come to its end. */
-static __attribute__((noinline)) bool sleep_in_engine(struct weft_runtime *rt, weft_time limit,
-                                                      int *rc)
+/* Waits in the engine where others may post meanwhile, or nothing can wake it. True: the runtime rested,
+ * and its cluster has come to its end. */
+static __attribute__((noinline)) bool sleep_with_others(struct weft_runtime *rt, weft_time until,
+                                                        int *rc)
 {
-    weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
     bool rests = weft__cluster_is_resting(rt);
     bool lonely = rt->timers == NULL && rt->engine->in_flight == 0 && !rt->stopping && !rests;
 
-    idle(rt);
     if (weft__inbox_held(rt->inbox) || rt->member != NULL)
         weft__inbox_tell(rt->inbox);
     if (weft__inbox_sleep(rt->inbox, lonely)) {
@@ -196,6 +195,33 @@ static __attribute__((noinline)) bool sleep_in_engine(struct weft_runtime *rt, w
         *rc = rt->engine->class->turn(rt->engine, WEFT_NOWAIT);
     }
     return rests && weft__cluster_roused(rt->member);
+}
+
+/* Waits in the engine, but not beyond `limit`. Apart, so that a pass with work to do doesn't pay for it. */
+static __attribute__((noinline)) bool sleep_in_engine(struct weft_runtime *rt, weft_time limit,
+                                                      int *rc)
+{
+    struct weft__engine *engine = rt->engine;
+    weft_time until = rt->timers == NULL || rt->timers->at > limit ? limit : rt->timers->at;
+
+    if (weft__unlikely(rt->untidy))
+        tidy(rt);
+    if (weft__unlikely((rt->timers == NULL && engine->in_flight == 0) ||
+                       !weft__inbox_sleep_alone(rt->inbox)))
+        return sleep_with_others(rt, until, rc);
+    *rc = engine->class->turn(engine, until);
+    weft__inbox_awake(rt->inbox);
+    return false;
+}
+
+static inline void after_turn(struct weft_runtime *rt)
+{
+    if (weft__unlikely(weft__inbox_pending(rt->inbox)))
+        weft__inbox_run(rt->inbox);
+    if (rt->timers != NULL)
+        weft__timers_fire(rt, weft_now());
+    if (rt->after_poll != NULL)
+        run_after_poll(rt);
 }
 
 /* The poll between two passes; waits if nothing is queued, but not beyond `limit`. If the runtime
@@ -211,12 +237,7 @@ static inline int poll_engine(struct weft_runtime *rt, weft_time limit)
         rt->at_end = true;
         return rc;
     }
-    if (weft__unlikely(weft__inbox_pending(rt->inbox)))
-        weft__inbox_run(rt->inbox);
-    if (rt->timers != NULL)
-        weft__timers_fire(rt, weft_now());
-    if (rt->after_poll != NULL)
-        run_after_poll(rt);
+    after_turn(rt);
     return rc;
 }
 
@@ -224,8 +245,8 @@ static inline int poll_engine(struct weft_runtime *rt, weft_time limit)
  * unless one of them does, nothing will ever happen. */
 static inline bool nothing_left(const struct weft_runtime *rt)
 {
-    return !queued(rt) && rt->timers == NULL && rt->after_poll == NULL &&
-           rt->engine->in_flight == 0 && !weft__inbox_pending(rt->inbox) &&
+    return rt->engine->in_flight == 0 && !queued(rt) && rt->timers == NULL &&
+           rt->after_poll == NULL && !weft__inbox_pending(rt->inbox) &&
            !weft__inbox_held(rt->inbox);
 }
 
@@ -272,13 +293,31 @@ bool weft_stopping(void)
     return weft__rt != NULL && weft__rt->stopping;
 }
 
-bool weft__next_pass(struct weft_runtime *rt)
+static __attribute__((noinline)) bool next_pass_closely(struct weft_runtime *rt)
 {
     if (rt->stopping || rt->at_end || nothing_left(rt))
         return false;
     rt->failed = poll_engine(rt, WEFT_FOREVER);
     if (weft__unlikely(rt->failed < 0))
         return false;
+    begin_pass(rt);
+    return true;
+}
+
+/* Nearly always there is nothing to do but to wait in the engine. */
+bool weft__next_pass(struct weft_runtime *rt)
+{
+    struct weft__engine *engine = rt->engine;
+
+    if (weft__unlikely(rt->rare != 0 || queued(rt) || rt->timers != NULL ||
+                       rt->after_poll != NULL || engine->in_flight == 0 ||
+                       !weft__inbox_sleep_alone(rt->inbox)))
+        return next_pass_closely(rt);
+    rt->failed = engine->class->turn(engine, WEFT_FOREVER);
+    weft__inbox_awake(rt->inbox);
+    if (weft__unlikely(rt->failed < 0))
+        return false;
+    after_turn(rt);
     begin_pass(rt);
     return true;
 }

@@ -52,7 +52,7 @@ struct weft__layer_hooks {
     void (*stop)(struct weft_runtime *rt);
     /* What is still alive that must end before the runtime does. May be NULL. */
     size_t (*alive)(struct weft_runtime *rt);
-    /* The runtime is about to sleep: a good time to give memory back. May be NULL. */
+    /* The runtime is about to sleep, and rt->untidy: a good time to give memory back. May be NULL. */
     void (*idle)(struct weft_runtime *rt);
     /* Describes what is still waiting, line by line with weft__report. May be NULL. */
     void (*dump)(struct weft_runtime *rt);
@@ -105,11 +105,17 @@ struct weft_runtime {
     void *main_arg;
     int main_result;
     int failed; /* the engine has: its error; else 0 */
+    union {     /* reasons for a closer look between two passes */
+        struct {
+            bool stopping;
+            bool at_end; /* nothing will ever happen any more */
+            bool untidy; /* a layer has something to do before the runtime sleeps */
+        };
+        uint32_t rare;
+    };
     bool main_ended;
-    bool stopping;
     bool running_until_idle; /* lean weft_run: ends when nothing is left */
     uint32_t select_turn;    /* where the next fiber_select begins */
-    bool at_end;             /* nothing will ever happen any more */
     uint64_t serial;         /* no other runtime of the process has, or had, the same; never 0 */
     uint64_t passes;
     uint64_t switches;
@@ -155,7 +161,12 @@ static inline void weft__release(struct weft_runtime *rt, size_t count)
 
 /* Starts the next pass if that needs neither the kernel, nor the clock, nor a callback: then there
  * is a next entry at rt->head and true is returned. May be called on any strand. */
-bool weft__next_pass_quietly(struct weft_runtime *rt);
+bool weft__begin_queued_quietly(struct weft_runtime *rt);
+
+static inline bool weft__next_pass_quietly(struct weft_runtime *rt)
+{
+    return rt->tail != rt->next_array && weft__begin_queued_quietly(rt);
+}
 
 /* Ends the pass: polls the engine, which may wait and call anybody, and begins the next one, which may be
  * empty. On the base stack. False: the loop has to decide how to go on. */

@@ -777,8 +777,7 @@ Test(scope, races_are_cancelled)
     ON_EACH_SETUP(vain_main);
 }
 
-/* -ECANCELED is no failure, but what ended with it did not end well either: the others are run, and it
- * is told. */
+/* Who ends with -ECANCELED though nobody cancelled it has failed; what else fails tells more. */
 static int64_t end_cancelled(void *text)
 {
     tell(text);
@@ -798,22 +797,69 @@ static int cancelled_one_main(void *unused)
     int items[3] = {0}, done = 0;
 
     (void)unused;
-    for (size_t at_once = 0; at_once < 3; at_once++) {
-        cr_assert_eq(fiber_all(calls, 2, at_once), -ECANCELED);
-        cr_assert_eq(calls[0].result, -ECANCELED);
-        cr_assert_eq(calls[1].result, 0);
-        expect("a b ");
-    }
+    cr_assert_eq(fiber_all(calls, 2, 1), -ECANCELED);
+    cr_assert_eq(calls[0].result, -ECANCELED);
+    cr_assert_eq(calls[1].result, -ECANCELED, "not begun");
+    expect("a ");
     cr_assert_eq(fiber_map(end_item_cancelled, items, 3, sizeof *items, &done, 1), -ECANCELED);
-    cr_assert_eq(done, 3);
+    cr_assert_eq(done, 1);
     cr_assert_eq(fiber_any(calls, 2), 1);
     cr_assert_eq(fiber_first(calls, 2), 0);
     return 0;
 }
 
-Test(scope, one_that_ends_as_cancelled_keeps_the_others_from_nothing)
+Test(scope, cancelled_by_nobody)
 {
     ON_EACH_SETUP(cancelled_one_main);
+}
+
+static int cancelled_cause_main(void *unused)
+{
+    struct fiber_scope scope;
+    struct fiber_failure failure;
+    struct promise *p;
+
+    (void)unused;
+    /* the scope ends at once, and with it */
+    cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_scope_spawn(&scope, end_cancelled, "a "), 0);
+    cr_assert_eq(fiber_scope_spawn(&scope, wait_for_ever, "b "), 0);
+    cr_assert_eq(fiber_scope_close(&scope, 0), -ECANCELED);
+    expect("a b ");
+    cr_assert_eq(fiber_scope_failure_count(&scope), 1);
+    cr_assert_eq(fiber_scope_failure(&scope, 0, &failure), 0);
+    cr_assert_eq(failure.error, -ECANCELED);
+
+    /* a failure with another error tells more */
+    cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_scope_spawn(&scope, fail_when_cancelled, (void *)(intptr_t)EIO), 0);
+    cr_assert_eq(fiber_scope_spawn(&scope, end_cancelled, "a "), 0);
+    cr_assert_eq(fiber_scope_close(&scope, 0), -EIO);
+    cr_assert_eq(fiber_scope_failure_count(&scope), 2);
+
+    /* the owner is no exception */
+    cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
+    cr_assert_eq(fiber_scope_spawn(&scope, wait_for_ever, ""), 0);
+    cr_assert_eq(fiber_scope_close(&scope, -ECANCELED), -ECANCELED);
+    cr_assert_eq(fiber_scope_failure_count(&scope), 1);
+
+    /* one whose result is a promise's tells it there */
+    cr_assert_eq(fiber_scope_open(&scope, WEFT_FOREVER), 0);
+    p = fiber_scope_promise(&scope, end_cancelled, "");
+    cr_assert_eq(fiber_await(p, NULL, WEFT_FOREVER), -ECANCELED);
+    cr_assert_eq(fiber_scope_close(&scope, 0), 0);
+
+    /* without a scope it is reported */
+    cr_assert(strstr(report_text(), "end_cancelled") == NULL);
+    cr_assert_eq(fiber_detach(end_cancelled, ""), 0);
+    fiber_yield();
+    cr_assert(strstr(report_text(), "failed") != NULL, "%s", report_text());
+    return 0;
+}
+
+Test(scope, cancelled_by_nobody_is_a_failure)
+{
+    ON_EACH_SETUP(cancelled_cause_main);
 }
 
 /* A race that is cancelled while some still run was not lost by the one that has failed. */

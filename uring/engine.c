@@ -14,7 +14,10 @@ int ring__engine_init(struct ring__engine *engine, unsigned entries,
                       const struct weft_options *options, char *why, size_t why_size)
 {
     unsigned buckets = 64;
-    uint8_t *alive;
+    struct {
+        uint8_t alive;
+        unsigned left;
+    } * page;
     int rc = -ENOMEM;
 
     while (buckets < entries && buckets < 1u << 15)
@@ -26,12 +29,13 @@ int ring__engine_init(struct ring__engine *engine, unsigned entries,
     engine->buckets = calloc(buckets + 1, sizeof *engine->buckets);
     if (engine->buckets == NULL)
         return -ENOMEM;
-    alive = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (alive == MAP_FAILED)
+    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
         goto no_page;
-    madvise(alive, 1, MADV_WIPEONFORK);
-    *alive = 1;
-    engine->alive = alive;
+    madvise(page, sizeof *page, MADV_WIPEONFORK);
+    page->alive = 1;
+    engine->alive = &page->alive;
+    engine->left = &page->left;
     engine->wake_fd = eventfd(0, EFD_CLOEXEC);
     if (engine->wake_fd < 0) {
         rc = -errno;
@@ -42,7 +46,7 @@ int ring__engine_init(struct ring__engine *engine, unsigned entries,
     return 0;
 
 no_eventfd:
-    munmap(alive, 1);
+    munmap(page, sizeof *page);
 no_page:
     free(engine->buckets);
     return rc;
@@ -90,6 +94,7 @@ struct ring__faults *ring__faults(struct weft_runtime *rt)
     if (rt->engine->class->submit == NULL)
         return NULL;
     engine->faulty = true;
+    *engine->left = 0;
     return &engine->faults;
 }
 
@@ -200,6 +205,8 @@ int ring__close_begin(struct weft_runtime *rt, struct ring__closing *closing)
     }
     closing->next = engine->closing;
     engine->closing = closing;
+    engine->closes = true;
+    *engine->left = 0;
     return 1;
 }
 
@@ -243,6 +250,7 @@ void ring__close_finish(struct weft_runtime *rt, struct ring__closing *closing)
     for (struct ring__closing **link = &engine->closing; *link != NULL; link = &(*link)->next) {
         if (*link == closing) {
             *link = closing->next;
+            engine->closes = engine->closing != NULL;
             return;
         }
     }

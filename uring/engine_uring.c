@@ -2,13 +2,15 @@
  *
  * One io_uring_enter a turn hands over what was queued, runs the kernel's deferred work, and, only
  * if there is nothing else to do, waits. Invariants:
- *   - An operation is in one place: a list, the submission queue, or the kernel; or, as long as
- *     plain system calls do it, the plain list, the pool, or in a poll in the kernel. On a list are
- *     those that receive, until the engine is about to enter the kernel, and those without room.
- *     What is in flight is counted by operation, never inferred from what entering returns: a call
- *     may submit part of the queue, or all of it and still fail.
+ *   - An operation is in one place: a list of those without room, the submission queue, or the
+ *     kernel; or, as long as plain system calls do it, the plain list, the pool, or in a poll in the
+ *     kernel. What is in flight is counted by operation, never inferred from what entering returns: a
+ *     call may submit part of the queue, or all of it and still fail.
  *   - The queues are FIFO, but that what receives goes to the kernel after all else: so a receive
- *     whose data is sent in the same turn finds it at once, without a poll and a second attempt.
+ *     whose data is sent in the same turn finds it at once, without a poll and a second attempt. The
+ *     entries of those that receive are filled from the array's back, the others' from its front; the
+ *     kernel is told of an entry by its number, of the former when it is about to be entered and all
+ *     else is queued. An entry is used again only when the kernel has taken all that it was told of.
  *   - A request for an operation's end is handed over after the operation, and before the operation's
  *     memory can come back as another operation; so an address is identity enough. Such requests
  *     have guaranteed room: the op itself is the list's node.
@@ -69,10 +71,11 @@ enum {
     RING__CANCEL_HELD = 4, /* queued: the request for its end is not yet handed over */
     RING__POLLING = 8,     /* a poll stands in for it until its descriptor is ready */
     RING__REPEATED = 16,
-    RING__FAULTED = 32, /* what the kernel sees is a no-op; see struct ring__faults */
-    RING__LOST = 64,    /* the kernel did not find it when its end was asked for, see ask_again */
-    RING__SENT = 512,   /* zero copy: all but the end, for which nothing can be done */
-    RING__FIXED = 1024, /* it uses a registered buffer */
+    RING__FAULTED = 32,   /* what the kernel sees is a no-op; see struct ring__faults */
+    RING__LOST = 64,      /* the kernel did not find it when its end was asked for, see ask_again */
+    RING__SENT = 512,     /* zero copy: all but the end, for which nothing can be done */
+    RING__FIXED = 1024,   /* it uses a registered buffer */
+    RING__CLOSELY = 2048, /* there is more to its end than its report */
 };
 
 /* user_data: an operation's address; or one with a tag in the low bits: this engine's, or that of an
@@ -85,30 +88,35 @@ enum { TAG_OP, TAG_WAKE, TAG_CANCEL, TAG_MASK = 7 };
 struct uring {
     struct ring__engine io; /* must be first */
 
+    /* the way of every operation */
     struct io_uring_sqe *sqes;
+    unsigned *sq_numbers;
     unsigned sq_tail; /* what the kernel's tail will be when it is next entered */
-    unsigned sq_head; /* the kernel's head as last seen */
     unsigned sq_mask, sq_entries;
+    unsigned front, back; /* entries in use: the first ones, and the last ones, of which ... */
+    unsigned back_told;   /* ... the kernel will be told of so many */
+    unsigned back_most;   /* so that there always is one at the front */
+    unsigned cq_mask;
+    const struct io_uring_cqe *cqes;
+    unsigned *cq_khead, *sq_ktail;
+    const unsigned *cq_ktail, *sq_kflags, *sq_khead;
+    unsigned sq_head; /* the kernel's head as last seen */
+    int enter_fd;
+    unsigned enter_flags;
     bool on_valgrind;
     bool armed;           /* the read of `wake_fd` is queued or in the kernel */
     uint8_t cancel_flags; /* of the SQE of a request for an operation's end */
-    uint8_t opcodes[RING__ROWS];
+    uint16_t kinds[RING__ROWS];
+
     struct ring__registered registered;
 
-    const struct io_uring_cqe *cqes;
-    unsigned cq_mask;
-    const unsigned *cq_ktail, *sq_kflags, *sq_khead;
-    unsigned *cq_khead, *sq_ktail;
-    int enter_fd;
-    unsigned enter_flags;
-
-    /* FIFO of operations without room, of those that receive (with and without room), and of those
-     * whose end is to be asked for */
+    /* FIFO of operations without room, of those that receive and have none, of those whose end is to be
+     * asked for, of those to be attempted by plain system calls, and of those that the kernel did not
+     * find: to be asked for again at `ask_at` */
     struct ring_op *pending, **pending_tail;
     struct ring_op *receiving, **receiving_tail;
     struct ring_op *cancels, **cancels_tail;
-    struct ring_op *plain, **plain_tail; /* to be attempted by plain system calls */
-    /* and of those that the kernel did not find: to be asked for again at `ask_at` */
+    struct ring_op *plain, **plain_tail;
     struct ring_op *lost, **lost_tail;
     weft_time ask_at;
 
@@ -119,9 +127,15 @@ struct uring {
     struct io_uring ring;
 };
 
-/* uring.opcodes: what the kernel does not know, or what is not done by an entry's five usual fields,
- * is marked. */
-enum { OPCODE_MARK = 0x80, OPCODE_NONE = 0xff };
+/* uring.kinds: an opcode, and: */
+enum {
+    KIND_OPCODE = 0xff,
+    KIND_RARE = 0x100, /* not done by an entry's five usual fields, or by what usually follows */
+    KIND_RECEIVES = 0x200, /* goes to the kernel after all else */
+    KIND_PLAIN = 0x400,    /* the kernel does not know it; rare too */
+};
+
+enum { OPCODE_NONE = 0xff };
 #define IORING_OP_NONE OPCODE_NONE
 
 static const uint8_t opcodes[RING__ROWS] = {
@@ -142,18 +156,49 @@ static inline bool has_room(struct uring *u)
         u->io.faults.no_room--;
         return false;
     }
-    return u->sq_tail - u->sq_head < u->sq_entries;
+    return u->front + u->back < u->sq_entries;
 }
 
-static inline struct io_uring_sqe *fill_sqe(struct uring *u, uint8_t opcode, int fd, uint64_t off,
-                                            uint64_t addr, uint32_t len, uint32_t how,
-                                            uint64_t user_data)
+static inline bool has_room_to_receive(struct uring *u)
 {
-    struct io_uring_sqe *sqe = &u->sqes[u->sq_tail++ & u->sq_mask];
+    return has_room(u) && u->back < u->back_most;
+}
 
+/* The next free entry, of which there must be one: of those that go to the kernel in this order ... */
+static inline struct io_uring_sqe *front_sqe(struct uring *u)
+{
+    unsigned number = u->front++;
+
+    u->sq_numbers[u->sq_tail++ & u->sq_mask] = number;
+    return &u->sqes[number];
+}
+
+/* ... and of those that receive. */
+static inline struct io_uring_sqe *back_sqe(struct uring *u)
+{
+    return &u->sqes[u->sq_entries - ++u->back];
+}
+
+/* An entry has been taken by other ways than uring_submit's. */
+static inline void taken(struct uring *u)
+{
+    if (*u->io.left > 0)
+        --*u->io.left;
+}
+
+/* From now on nothing goes to the kernel before what receives now. */
+static inline void tell_of_back(struct uring *u)
+{
+    while (u->back_told != u->back)
+        u->sq_numbers[u->sq_tail++ & u->sq_mask] = u->sq_entries - ++u->back_told;
+}
+
+static inline void fill_sqe(struct io_uring_sqe *sqe, uint8_t opcode, int fd, uint64_t off,
+                            uint64_t addr, uint32_t len, uint32_t how, uint64_t user_data)
+{
     /* Word by word, whatever the optimiser thinks: they have just been stored one by one, and a load of
-     * both at once would wait until they have reached the cache. */
-    __asm__("" : "+r"(off), "+r"(addr));
+     * two at once would wait until they have reached the cache. */
+    __asm__("" : "+r"(off), "+r"(addr), "+r"(len), "+r"(how));
     sqe->opcode = opcode;
     sqe->flags = 0;
     sqe->ioprio = 0;
@@ -168,7 +213,11 @@ static inline struct io_uring_sqe *fill_sqe(struct uring *u, uint8_t opcode, int
     sqe->file_index = 0;
     sqe->addr3 = 0;
     sqe->__pad2[0] = 0;
-    return sqe;
+}
+
+static inline void fill_usual(struct io_uring_sqe *sqe, uint8_t opcode, const struct ring_op *op)
+{
+    fill_sqe(sqe, opcode, op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
 }
 
 static inline uint32_t poll_mask(uint32_t events)
@@ -225,7 +274,6 @@ static void fill_rest(struct uring *u, struct ring_op *op, struct io_uring_sqe *
 {
     uint16_t traits = ring__rows[op->row].traits;
 
-    sqe->opcode &= (uint8_t)~OPCODE_MARK;
     if (traits & (RING__MULTI | RING__CHOSEN)) {
         fill_stream(op, sqe);
     } else if (traits & RING__WIDE) {
@@ -248,7 +296,8 @@ static void fill_poll(struct uring *u, const struct ring_op *op)
     int fd;
 
     ring__awaited(op, &fd, &events);
-    fill_sqe(u, IORING_OP_POLL_ADD, fd, 0, 0, 0, poll_mask((uint16_t)events), (uintptr_t)op);
+    fill_sqe(front_sqe(u), IORING_OP_POLL_ADD, fd, 0, 0, 0, poll_mask((uint16_t)events),
+             (uintptr_t)op);
 }
 
 static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe *sqe)
@@ -267,18 +316,21 @@ static void fill_faulty(struct uring *u, struct ring_op *op, struct io_uring_sqe
     }
 }
 
-static inline void fill(struct uring *u, struct ring_op *op)
+/* There is room. */
+static void fill(struct uring *u, struct ring_op *op)
 {
-    uint8_t opcode = u->opcodes[op->row];
+    unsigned kind = u->kinds[op->row];
     struct io_uring_sqe *sqe;
 
     u->io.submitted++;
-    if (weft__unlikely(op->state & RING__POLLING)) {
+    taken(u);
+    if (op->state & RING__POLLING) {
         fill_poll(u, op);
         return;
     }
-    sqe = fill_sqe(u, opcode, op->fd, op->off, op->addr, op->len, op->how, (uintptr_t)op);
-    if (weft__unlikely(opcode & OPCODE_MARK))
+    sqe = kind & KIND_RECEIVES ? back_sqe(u) : front_sqe(u);
+    fill_usual(sqe, (uint8_t)kind, op);
+    if (kind & KIND_RARE)
         fill_rest(u, op, sqe);
     if (weft__unlikely(u->io.faulty))
         fill_faulty(u, op, sqe);
@@ -288,35 +340,12 @@ static inline void fill(struct uring *u, struct ring_op *op)
 static void fill_cancel(struct uring *u, const struct ring_op *op)
 {
     uint64_t bucket = (uint64_t)(ring__bucket_of(&u->io, op) - u->io.buckets);
+    struct io_uring_sqe *sqe = front_sqe(u);
 
-    fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0,
-             bucket << BUCKET_SHIFT | ((uintptr_t)op & ADDRESS_BITS) | TAG_CANCEL)
-        ->flags = u->cancel_flags;
-}
-
-/* Moves operations from a list into the submission queue, as far as there is room. */
-static void feed_list(struct uring *u, struct ring_op **list, struct ring_op ***tail)
-{
-    struct ring_op *op = *list;
-
-    while (op != NULL && has_room(u)) {
-        op->state &= (uint16_t)~RING__HELD;
-        fill(u, op);
-        if (weft__unlikely(op->state & RING__CANCELLING)) {
-            struct ring_op *next = op->next;
-
-            op->state |= RING__CANCEL_HELD;
-            ring__append(&u->cancels_tail, op);
-            op = next;
-        } else {
-            op = op->next;
-        }
-    }
-    *list = op;
-    if (op == NULL)
-        *tail = list;
-    else
-        op->next_link = list;
+    taken(u);
+    fill_sqe(sqe, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)op, 0, 0,
+             bucket << BUCKET_SHIFT | ((uintptr_t)op & ADDRESS_BITS) | TAG_CANCEL);
+    sqe->flags = u->cancel_flags;
 }
 
 static inline bool has_held(const struct uring *u)
@@ -324,16 +353,48 @@ static inline bool has_held(const struct uring *u)
     return u->pending != NULL || u->receiving != NULL || u->cancels != NULL;
 }
 
+/* What comes next needs a closer look: something is not as usual. */
+static inline void look_closely(struct uring *u)
+{
+    *u->io.left = 0;
+}
+
+/* Unless everything is as usual again. */
+static void look(struct uring *u)
+{
+    bool usual = u->io.rare == 0 && u->armed && !has_held(u) && u->plain == NULL && u->lost == NULL;
+
+    unsigned left = u->sq_entries - u->front - u->back, receives = u->back_most - u->back;
+
+    *u->io.left = !usual || !*u->io.alive ? 0 : left < receives ? left : receives;
+}
+
+/* Takes an operation that is held off its list and into the submission queue. */
+static void fill_held(struct uring *u, struct ring_op ***tail, struct ring_op *op)
+{
+    ring__remove(tail, op);
+    op->state &= (uint16_t)~RING__HELD;
+    fill(u, op);
+    if (op->state & RING__CANCELLING) {
+        op->state |= RING__CANCEL_HELD;
+        ring__append(&u->cancels_tail, op);
+    }
+}
+
 /* Moves all that is held into the submission queue, as far as there is room. */
-static __attribute__((noinline)) void feed_all(struct uring *u)
+static void feed(struct uring *u)
 {
     if (!u->armed && has_room(u)) {
-        fill_sqe(u, IORING_OP_READ, u->io.wake_fd, 0, (uintptr_t)&u->wake_value,
+        fill_sqe(front_sqe(u), IORING_OP_READ, u->io.wake_fd, 0, (uintptr_t)&u->wake_value,
                  sizeof u->wake_value, 0, (uintptr_t)u | TAG_WAKE);
+        taken(u);
         u->armed = true;
     }
-    feed_list(u, &u->pending, &u->pending_tail);
-    feed_list(u, &u->receiving, &u->receiving_tail);
+    while (u->pending != NULL && has_room(u))
+        fill_held(u, &u->pending_tail, u->pending);
+    while (u->receiving != NULL && has_room_to_receive(u))
+        fill_held(u, &u->receiving_tail, u->receiving);
+    tell_of_back(u);
     while (u->cancels != NULL && has_room(u)) {
         struct ring_op *op = u->cancels;
 
@@ -341,15 +402,6 @@ static __attribute__((noinline)) void feed_all(struct uring *u)
         op->state &= (uint16_t)~RING__CANCEL_HELD;
         fill_cancel(u, op);
     }
-}
-
-/* The same; nearly always there are receives, and nothing else. */
-static inline void feed(struct uring *u)
-{
-    if (weft__likely(u->armed && u->pending == NULL))
-        feed_list(u, &u->receiving, &u->receiving_tail);
-    if (weft__unlikely(!u->armed || has_held(u)))
-        feed_all(u);
 }
 
 /* ---- entering the kernel ---- */
@@ -374,6 +426,14 @@ static inline int enter(struct uring *u, unsigned to_submit, unsigned wait, unsi
     rc = io_uring_enter2((unsigned)u->enter_fd, to_submit, wait, flags | u->enter_flags, arg,
                          arg_size);
     u->sq_head = __atomic_load_n(u->sq_khead, __ATOMIC_ACQUIRE);
+    if (weft__likely(u->sq_head == u->sq_tail)) {
+        u->front = 0;
+        if (weft__likely(u->back_told == u->back)) {
+            u->back = u->back_told = 0;
+            if (weft__likely(*u->io.left != 0))
+                *u->io.left = u->back_most;
+        }
+    }
     return rc;
 }
 
@@ -383,9 +443,18 @@ static __attribute__((noinline)) int enter_now(struct uring *u, unsigned to_subm
     return enter(u, to_submit, 0, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
+/* Entries that the kernel has not taken. */
 static inline unsigned queued(const struct uring *u)
 {
     return u->sq_tail - u->sq_head;
+}
+
+/* Hands over what is queued, now. */
+static void hand_over(struct uring *u)
+{
+    tell_of_back(u);
+    if (queued(u) > 0)
+        enter(u, queued(u), 0, 0, NULL, 0);
 }
 
 static inline bool has_completions(const struct uring *u)
@@ -434,28 +503,38 @@ static inline int enter_and_wait(struct uring *u, unsigned to_submit, weft_time 
 /* Whether plain system calls do it: there is no opcode, or an entry's length is too short. */
 static inline bool is_plain(const struct uring *u, const struct ring_op *op)
 {
-    uint8_t opcode = u->opcodes[op->row];
+    unsigned kind = u->kinds[op->row];
 
-    return weft__unlikely(opcode & OPCODE_MARK) &&
-           (opcode == OPCODE_NONE ||
-            (ring__rows[op->row].traits & RING__LONG && op->more[0] > UINT32_MAX));
+    return kind & KIND_RARE && (kind & KIND_PLAIN || (ring__rows[op->row].traits & RING__LONG &&
+                                                      op->more[0] > UINT32_MAX));
 }
 
-static void queue_plain(struct uring *u, struct ring_op *op)
+static void hold(struct uring *u, struct ring_op ***tail, struct ring_op *op)
 {
     op->state |= RING__HELD;
-    ring__append(&u->plain_tail, op);
+    ring__append(tail, op);
+    look_closely(u);
 }
 
 static void queue(struct uring *u, struct ring_op *op)
 {
-    if (is_plain(u, op) && !(op->state & RING__POLLING))
-        queue_plain(u, op);
-    else if (u->pending == NULL && has_room(u)) {
-        fill(u, op);
+    bool polls = op->state & RING__POLLING;
+
+    if (is_plain(u, op) && !polls) {
+        hold(u, &u->plain_tail, op);
+    } else if (u->kinds[op->row] & KIND_RECEIVES && !polls) {
+        if (u->receiving == NULL && has_room_to_receive(u))
+            fill(u, op);
+        else
+            hold(u, &u->receiving_tail, op);
     } else {
-        op->state |= RING__HELD;
-        ring__append(&u->pending_tail, op);
+        /* a full queue is handed over here and now: the kernel takes it in one call in any case */
+        if (u->pending == NULL && !has_room(u))
+            enter(u, queued(u), 0, 0, NULL, 0);
+        if (u->pending == NULL && has_room(u))
+            fill(u, op);
+        else
+            hold(u, &u->pending_tail, op);
     }
 }
 
@@ -478,7 +557,7 @@ static void attempt_again(struct uring *u, struct ring_op *op)
 {
     bool cancelling = op->state & RING__CANCELLING;
 
-    op->state = RING__REPEATED | (op->state & (RING__SECOND | RING__CONNECTING));
+    op->state = RING__REPEATED | (op->state & (RING__SECOND | RING__CONNECTING | RING__CLOSELY));
     queue(u, op);
     if (cancelling)
         uring_cancel(&u->io.base, op);
@@ -490,7 +569,7 @@ static int send_plainly(struct uring *u, const struct ring_op *op)
     int res = ring__attempt(op, false);
 
     if (res != -EINVAL)
-        u->opcodes[op->row] = OPCODE_NONE;
+        u->kinds[op->row] |= KIND_RARE | KIND_PLAIN;
     return res;
 }
 
@@ -553,33 +632,32 @@ static __attribute__((noinline)) bool complete_part(struct uring *u, struct ring
     return false;
 }
 
-static inline void complete(struct uring *u, struct ring_op *op, int res, unsigned flags)
+/* A completion that may be anything but an operation's usual end. */
+static __attribute__((noinline)) void complete(struct uring *u, struct ring_op *op, int res,
+                                               unsigned flags)
 {
-    if (weft__unlikely(flags & (IORING_CQE_F_MORE | IORING_CQE_F_NOTIF)) &&
-        complete_part(u, op, &res, flags))
+    if (flags & (IORING_CQE_F_MORE | IORING_CQE_F_NOTIF) && complete_part(u, op, &res, flags))
         return;
-    if (weft__unlikely(op->state != 0)) {
-        if (op->state & RING__FAULTED) {
-            op->state &= (uint16_t)~RING__FAULTED;
-            res = u->io.faults.result_error;
-        }
-        if (op->state & RING__FIXED) {
-            op->state &= (uint16_t)~RING__FIXED;
-            u->registered.busy--;
-        }
-        if (op->state & RING__CANCEL_HELD) {
-            ring__remove(&u->cancels_tail, op);
-            op->state &= (uint16_t)~RING__CANCEL_HELD;
-        } else if (op->state & RING__LOST) {
-            ring__remove(&u->lost_tail, op);
-            op->state &= (uint16_t)~RING__LOST;
-        }
+    if (op->state & RING__FAULTED) {
+        op->state &= (uint16_t)~RING__FAULTED;
+        res = u->io.faults.result_error;
     }
-    if (weft__unlikely(res <= -ERESTARTSYS)) /* what splice, for one, has for a signal */
+    if (op->state & RING__FIXED) {
+        op->state &= (uint16_t)~RING__FIXED;
+        u->registered.busy--;
+    }
+    if (op->state & RING__CANCEL_HELD) {
+        ring__remove(&u->cancels_tail, op);
+        op->state &= (uint16_t)~RING__CANCEL_HELD;
+    } else if (op->state & RING__LOST) {
+        ring__remove(&u->lost_tail, op);
+        op->state &= (uint16_t)~RING__LOST;
+    }
+    if (res <= -ERESTARTSYS) /* what splice, for one, has for a signal */
         res = -EINTR;
-    if (weft__unlikely(res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
+    if ((res < 0 || op->state & RING__POLLING) && is_repeated(u, op, &res))
         return;
-    if (weft__unlikely(u->on_valgrind))
+    if (u->on_valgrind)
         ring__tell_valgrind(op, res);
     ring__finish(&u->io, op, res, flags & IORING_CQE_F_BUFFER ? flags : 0);
 }
@@ -658,6 +736,7 @@ static void ask_again(struct uring *u, uint64_t user_data)
         u->ask_at = weft_after(RETRY_WAIT);
     op->state |= RING__LOST;
     ring__append(&u->lost_tail, op);
+    look_closely(u);
 }
 
 /* When it is time to ask again: asks. Else the engine must not wait longer than until then. */
@@ -680,18 +759,24 @@ static weft_time ask_for_lost(struct uring *u, weft_time until)
 /* Else the answer to such a request says nothing: the operation itself does. */
 static void complete_internal(struct uring *u, uint64_t user_data, int res)
 {
-    if ((user_data & TAG_MASK) == TAG_WAKE)
+    if ((user_data & TAG_MASK) == TAG_WAKE) {
         u->armed = false;
-    else if ((res == -ENOENT || res == -EALREADY) &&
-             user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1)
+        look_closely(u);
+    } else if ((res == -ENOENT || res == -EALREADY) &&
+               user_data >> BUCKET_SHIFT <= u->io.bucket_mask + 1) {
         ask_again(u, user_data);
+    }
 }
+
+/* Completions with these are not an operation's usual end. */
+#define USUAL_NOT (IORING_CQE_F_BUFFER | IORING_CQE_F_MORE | IORING_CQE_F_NOTIF)
 
 /* Reports what the completion queue holds now, but not what is added meanwhile. Returns how much there
  * was for which a turn must not wait: a wake-up counts, since it comes once for each time the runtime
  * says that it sleeps. */
-static unsigned reap(struct uring *u)
+static inline __attribute__((always_inline)) unsigned reap_inline(struct uring *u)
 {
+    struct weft_runtime *rt = weft__rt;
     unsigned head = *u->cq_khead, reported = 0;
     unsigned tail = __atomic_load_n(u->cq_ktail, __ATOMIC_ACQUIRE);
 
@@ -700,34 +785,38 @@ static unsigned reap(struct uring *u)
         uint64_t user_data = cqe->user_data;
         int res = cqe->res;
         unsigned flags = cqe->flags;
+        struct ring_op *op = (struct ring_op *)(uintptr_t)user_data;
 
         /* before the report, which may enter the kernel to make room for submissions */
         __atomic_store_n(u->cq_khead, ++head, __ATOMIC_RELEASE);
-        if (weft__likely((user_data & TAG_MASK) == TAG_OP)) {
-            complete(u, (struct ring_op *)(uintptr_t)user_data, res, flags);
-            reported++;
-        } else {
+        if (weft__unlikely((user_data & TAG_MASK) != TAG_OP)) {
             complete_internal(u, user_data, res);
             reported += (user_data & TAG_MASK) == TAG_WAKE;
+            continue;
         }
+        reported++;
+        if (weft__likely((op->state | (flags & USUAL_NOT) | u->io.rare) == 0 && res >= 0))
+            ring__report(&u->io, rt, op, res, 0);
+        else
+            complete(u, op, res, flags);
     }
     return reported;
 }
 
+static __attribute__((noinline)) unsigned reap(struct uring *u)
+{
+    return reap_inline(u);
+}
+
 /* An overflown queue: the kernel keeps the rest on a list, which looks like an empty queue, and moves
  * it over when entered. */
-static unsigned flush(struct uring *u)
+static __attribute__((noinline)) void flush(struct uring *u)
 {
-    unsigned reported = 0;
-
-    if (weft__likely(!(kernel_flags(u) & IORING_SQ_CQ_OVERFLOW)))
-        return 0;
     u->overflows++;
     for (int i = 0; i < FLUSH_ROUNDS && kernel_flags(u) & IORING_SQ_CQ_OVERFLOW; i++) {
         enter_now(u, 0);
-        reported += reap(u);
+        reap(u);
     }
-    return reported;
 }
 
 /* ---- what is registered ---- */
@@ -735,8 +824,7 @@ static unsigned flush(struct uring *u)
 /* Rows that are looked at more closely when they are filled in, see fill_rest. */
 static void mark_row(struct uring *u, int row)
 {
-    if (u->opcodes[row] != OPCODE_NONE)
-        u->opcodes[row] |= OPCODE_MARK;
+    u->kinds[row] |= KIND_RARE;
 }
 
 /* What is in the queue still names the slot: it goes first. */
@@ -744,8 +832,7 @@ static void leave_table(struct uring *u, int fd)
 {
     if (ring__slot(&u->registered, fd) < 0)
         return;
-    if (queued(u) > 0)
-        enter(u, queued(u), 0, 0, NULL, 0);
+    hand_over(u);
     ring__registered_remove(&u->registered, &u->ring, fd);
 }
 
@@ -837,38 +924,39 @@ int ring_unregister_buffers(void)
 
 /* ---- the engine's class ---- */
 
+static __attribute__((noinline)) int submit_closely(struct uring *u, struct ring_op *op)
+{
+    bool closely = u->on_valgrind || op->row >= RING__ODD;
+
+    if (!*u->io.alive)
+        return -ECHILD;
+    if (u->io.ended)
+        return -ECANCELED;
+    if (u->io.closing != NULL && ring__is_closing(&u->io, op))
+        return -EBADF;
+    ring__begin(&u->io, op);
+    op->state = closely ? RING__CLOSELY : 0;
+    if (op->row == RING__ROW_close)
+        leave_table(u, op->fd);
+    queue(u, op);
+    look(u);
+    return 0;
+}
+
 static int uring_submit(struct weft__engine *engine, struct ring_op *op)
 {
     struct uring *u = self(engine);
+    unsigned kind, left = *u->io.left;
 
-    if (weft__unlikely(!*u->io.alive))
-        return -ECHILD;
-    if (weft__unlikely(u->io.ended))
-        return -ECANCELED;
-    if (weft__unlikely(u->io.closing != NULL) && ring__is_closing(&u->io, op))
-        return -EBADF;
-    ring__begin(&u->io, op);
-    if (weft__unlikely(u->opcodes[op->row] & OPCODE_MARK)) {
-        if (op->row == RING__ROW_close)
-            leave_table(u, op->fd);
-        if (is_plain(u, op)) {
-            queue_plain(u, op);
-            return 0;
-        }
-    }
-    if (ring__rows[op->row].ready == POLLIN) {
-        op->state = RING__HELD; /* until all that sends is queued */
-        ring__append(&u->receiving_tail, op);
-        return 0;
-    }
-    if (weft__likely(u->pending == NULL) && weft__likely(has_room(u))) {
-        fill(u, op);
-        return 0;
-    }
-    /* a full queue is handed over here and now: the kernel takes it in one call in any case */
-    if (u->pending == NULL)
-        enter(u, queued(u), 0, 0, NULL, 0);
-    queue(u, op);
+    if (weft__unlikely(left == 0))
+        return submit_closely(u, op);
+    kind = u->kinds[op->row];
+    if (weft__unlikely(kind & KIND_RARE))
+        return submit_closely(u, op);
+    *u->io.left = left - 1;
+    ring__begin_in(&u->io, ring__bucket(&u->io, op->fd), op, 0);
+    u->io.submitted++;
+    fill_usual(kind & KIND_RECEIVES ? back_sqe(u) : front_sqe(u), (uint8_t)kind, op);
     return 0;
 }
 
@@ -881,16 +969,17 @@ static void uring_cancel(struct weft__engine *engine, struct ring_op *op)
     op->state |= RING__CANCELLING;
     if (op->state & RING__OFFLOADED) {
         if (ring__offload_withdraw(&u->io, op))
-            queue_plain(u, op);
+            hold(u, &u->plain_tail, op);
         return;
     }
     if (op->state & RING__HELD)
         return; /* follows when the operation is handed over: what it can do at once it does */
-    if (u->cancels == NULL && has_room(u)) {
+    if (u->cancels == NULL && u->back_told == u->back && has_room(u)) {
         fill_cancel(u, op);
     } else {
         op->state |= RING__CANCEL_HELD;
         ring__append(&u->cancels_tail, op);
+        look_closely(u);
     }
 }
 
@@ -899,6 +988,7 @@ static void uring_cancel_all(struct weft__engine *engine)
     struct uring *u = self(engine);
 
     u->io.ended = true;
+    look_closely(u);
     for (unsigned i = 0; i <= u->io.bucket_mask + 1; i++)
         for (struct ring_op *op = u->io.buckets[i]; op != NULL; op = op->same)
             uring_cancel(engine, op);
@@ -908,22 +998,21 @@ static bool uring_quiet(struct weft__engine *engine)
 {
     struct uring *u = self(engine);
 
-    return u->sq_tail == u->sq_head && !has_completions(u) &&
+    return queued(u) == 0 && u->back == 0 && !has_completions(u) &&
            !(kernel_flags(u) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) && !has_held(u) &&
            u->lost == NULL && u->plain == NULL;
 }
 
-static int uring_turn(struct weft__engine *engine, weft_time until)
+static __attribute__((noinline)) int turn_closely(struct uring *u, weft_time until)
 {
-    struct uring *u = self(engine);
     unsigned reported = 0;
     int rc = 0;
 
-    if (weft__unlikely(!*u->io.alive))
+    if (!*u->io.alive)
         return ring__refuse_fork(&u->io);
     if (has_completions(u))
         reported = reap(u);
-    if (weft__unlikely(u->plain != NULL))
+    if (u->plain != NULL)
         reported += attempt_plain(u);
     for (;;) {
         unsigned head = u->sq_head;
@@ -957,8 +1046,28 @@ static int uring_turn(struct weft__engine *engine, weft_time until)
         /* whatever it says: what happened stands in the completion queue */
         rc = 0;
     }
-    flush(u);
+    if (kernel_flags(u) & IORING_SQ_CQ_OVERFLOW)
+        flush(u);
+    look(u);
     return rc;
+}
+
+/* Nearly always there is nothing to do but to hand over what is queued, and to wait for what comes. */
+static int uring_turn(struct weft__engine *engine, weft_time until)
+{
+    struct uring *u = self(engine);
+    int rc;
+
+    if (weft__unlikely(*u->io.left == 0 || until == WEFT_NOWAIT || has_completions(u)))
+        return turn_closely(u, until);
+    tell_of_back(u);
+    rc = enter_and_wait(u, queued(u), until);
+    if (weft__unlikely(rc < 0 && rc != -ETIME && rc != -EINTR))
+        return turn_closely(u, until);
+    reap_inline(u);
+    if (weft__unlikely(kernel_flags(u) & IORING_SQ_CQ_OVERFLOW))
+        flush(u);
+    return 0;
 }
 
 static void uring_stats(const struct weft__engine *engine, struct weft_stats *stats)
@@ -1044,8 +1153,8 @@ static void uring_destroy(struct weft__engine *engine)
     if (*u->io.alive) {
         /* the kernel must not write into freed memory: end the one operation that always waits */
         for (int i = 0; u->armed && i < 1000; i++) {
-            if (u->sq_tail - u->sq_head < u->sq_entries)
-                fill_sqe(u, IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
+            if (u->front + u->back < u->sq_entries)
+                fill_sqe(front_sqe(u), IORING_OP_ASYNC_CANCEL, -1, 0, (uintptr_t)u | TAG_WAKE, 0, 0,
                          TAG_CANCEL);
             enter(u, queued(u), 1, IORING_ENTER_GETEVENTS, NULL, 0);
             reap(u);
@@ -1179,8 +1288,8 @@ static void take_rings(struct uring *u)
     u->sq_ktail = sq->ktail;
     u->sq_kflags = sq->kflags;
     u->sq_head = u->sq_tail = *sq->ktail;
-    for (unsigned i = 0; i < u->sq_entries; i++)
-        sq->array[i] = i;
+    u->sq_numbers = sq->array;
+    u->back_most = u->sq_entries > 1 ? u->sq_entries / 2 : 1;
     u->cqes = cq->cqes;
     u->cq_mask = *cq->kring_mask;
     u->cq_khead = cq->khead;
@@ -1197,27 +1306,31 @@ static void take_rings(struct uring *u)
 bool ring__refused_rows[RING__ROWS];
 
 /* Which rows the kernel does. */
-static void probe_opcodes(struct uring *u)
+static void probe_rows(struct uring *u)
 {
     struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
 
     for (int row = 0; row < RING__ROWS; row++) {
         uint8_t opcode = opcodes[row];
         uint16_t traits = ring__rows[row].traits;
-        bool marked = traits & (RING__WIDE | RING__LONG | RING__MULTI | RING__CHOSEN);
+        bool rare = u->on_valgrind || row >= RING__ODD ||
+                    traits & (RING__WIDE | RING__LONG | RING__MULTI | RING__CHOSEN);
         bool refused = ring__refused_rows[row] && row != RING__ROW_poll &&
                        !(traits & (RING__MULTI | RING__CHOSEN));
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        marked |= row == RING__ROW_poll;
+        rare |= row == RING__ROW_poll;
 #endif
+        u->kinds[row] = opcode;
+        if (rare)
+            u->kinds[row] |= KIND_RARE;
+        if (ring__rows[row].ready == POLLIN)
+            u->kinds[row] |= KIND_RECEIVES;
         /* those of 5.11, where it doesn't tell */
         if (opcode == OPCODE_NONE || refused ||
             (probe != NULL ? !io_uring_opcode_supported(probe, opcode)
                            : opcode > IORING_OP_UNLINKAT))
-            u->opcodes[row] = OPCODE_NONE;
-        else
-            u->opcodes[row] = marked ? opcode | OPCODE_MARK : opcode;
+            u->kinds[row] |= KIND_RARE | KIND_PLAIN;
     }
     io_uring_free_probe(probe);
 }
@@ -1258,7 +1371,7 @@ static int uring_create(struct weft__engine **engine, const struct weft_options 
         goto no_ring;
     }
     take_rings(u);
-    probe_opcodes(u);
+    probe_rows(u);
     /* without a table things merely go as they do without the option */
     if (ring__registered_init(&u->registered, &u->ring, options->registered_files) == 0 &&
         u->registered.free != NULL) {

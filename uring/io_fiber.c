@@ -67,15 +67,17 @@ static inline __attribute__((always_inline)) int enter_wait(struct weft_runtime 
 }
 
 /* A prepared operation, from its submission to its result. op.done is set. */
-static inline int perform_with(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+static inline __attribute__((always_inline)) int
+perform_with(struct weft_runtime *rt, struct transfer *t, const char *name, weft_time deadline)
 {
+    struct fiber *self = fiber__current(rt);
     int rc;
 
     t->rt = rt;
-    t->fiber = fiber__current(rt);
+    t->fiber = self;
     t->reason = 0;
     t->wait.cancel = transfer_cancel;
-    t->wait.what = ring__rows[t->op.row].name;
+    t->wait.what = name;
     t->wait.detail = t->op.fd;
     rc = ring__submit(rt, &t->op);
     if (weft__unlikely(rc < 0))
@@ -87,29 +89,32 @@ static inline int perform_with(struct weft_runtime *rt, struct transfer *t, weft
         else /* in one batch: what can be done at once is done */
             transfer_end(t, -ETIMEDOUT);
     }
-    fiber__park(rt, t->fiber, &t->wait);
+    fiber__park(rt, self, &t->wait);
     if (weft__unlikely(t->reason != 0) && (t->res == -ECANCELED || t->res == -EINTR))
         return t->reason;
     return t->res;
 }
 
-static inline int perform(struct weft_runtime *rt, struct transfer *t, weft_time deadline)
+/* All in one function: what returns to whom after another fiber has run is mispredicted, and each call
+ * less is a misprediction less. */
+static inline __attribute__((always_inline)) int
+perform(struct weft_runtime *rt, struct transfer *t, const char *name, weft_time deadline)
 {
     t->op.done = deadline == WEFT_FOREVER ? transfer_done : transfer_done_in_time;
-    return perform_with(rt, t, deadline);
+    return perform_with(rt, t, name, deadline);
 }
 
-#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...) \
-    int fiber_##name(RING__FIRST parameters weft_time deadline)            \
-    {                                                                      \
-        struct weft_runtime *rt = weft__rt;                                \
-        struct transfer t;                                                 \
-        int rc = enter_wait(rt);                                           \
-                                                                           \
-        if (weft__unlikely(rc < 0))                                        \
-            return rc;                                                     \
-        rc = ring__prepare_##name(&t.op RING__AFTER arguments);            \
-        return weft__unlikely(rc < 0) ? rc : perform(rt, &t, deadline);    \
+#define OPERATION(name, opcode, ready, traits, parameters, arguments, ...)     \
+    int fiber_##name(RING__FIRST parameters weft_time deadline)                \
+    {                                                                          \
+        struct weft_runtime *rt = weft__rt;                                    \
+        struct transfer t;                                                     \
+        int rc = enter_wait(rt);                                               \
+                                                                               \
+        if (weft__unlikely(rc < 0))                                            \
+            return rc;                                                         \
+        rc = ring__prepare_##name(&t.op RING__AFTER arguments);                \
+        return weft__unlikely(rc < 0) ? rc : perform(rt, &t, #name, deadline); \
     }
 #define RAW_OPERATION(...)    /* close has a form of its own, below */
 #define STREAM_OPERATION(...) /* stream_fiber.c */
@@ -145,62 +150,80 @@ struct exact {
 
 /* The rest is begun here, not in the fiber's turn: else nothing would be in flight on the descriptor
  * meanwhile, who closes it would not end this, and the rest would go to whatever file has its number
- * then. */
+ * then. True: it has been. */
+static __attribute__((noinline)) bool exact_go_on(struct exact *e, int *res)
+{
+    struct transfer *t = &e->transfer;
+    struct ring_op *op = &t->op;
+    int moved = *res;
+
+    if (t->reason != 0 && !e->now)
+        return false;
+    op->addr += (uint64_t)moved;
+    op->len = ring__length(e->len - e->moved);
+    if (e->advances)
+        op->off += (uint64_t)moved;
+    *res = ring__submit(t->rt, op);
+    if (*res == 0 && e->now)
+        ring__cancel(t->rt, op);
+    if (*res == -EBADF) /* being closed */
+        *res = -ECANCELED;
+    return *res == 0;
+}
+
 static void exact_done(struct ring_op *op, int res, unsigned flags)
 {
     struct exact *e = weft__container(op, struct exact, transfer.op);
-    struct transfer *t = &e->transfer;
 
-    if (res > 0)
+    if (weft__likely(res > 0)) {
         e->moved += (size_t)res;
-    if (res > 0 && e->moved < e->len && (t->reason == 0 || e->now)) {
-        op->addr += (uint64_t)res;
-        op->len = ring__length(e->len - e->moved);
-        if (e->advances)
-            op->off += (uint64_t)res;
-        res = ring__submit(t->rt, op);
-        if (res == 0) {
-            if (e->now)
-                ring__cancel(t->rt, op);
+        if (weft__unlikely(e->moved < e->len) && exact_go_on(e, &res))
             return;
-        }
-        if (res == -EBADF) /* being closed */
-            res = -ECANCELED;
     }
-    weft__timer_stop(t->rt, &t->deadline);
     transfer_done(op, res, flags);
 }
 
-/* A prepared operation (rc: what preparing it said) until `len` bytes are moved. */
-static int perform_all(struct weft_runtime *rt, struct exact *e, int rc, size_t len, bool advances,
-                       size_t *done, weft_time deadline)
+static void exact_done_in_time(struct ring_op *op, int res, unsigned flags)
 {
-    int able = enter_wait(rt);
+    struct exact *e = weft__container(op, struct exact, transfer.op);
 
+    if (res > 0) {
+        e->moved += (size_t)res;
+        if (e->moved < e->len && exact_go_on(e, &res))
+            return;
+    }
+    transfer_done_in_time(op, res, flags);
+}
+
+/* A prepared operation (rc: what preparing it said) until `len` bytes are moved. */
+static inline __attribute__((always_inline)) int
+perform_all(struct weft_runtime *rt, struct exact *e, int rc, const char *name, size_t len,
+            bool advances, size_t *done, weft_time deadline)
+{
     e->len = len;
     e->moved = 0;
     e->advances = advances;
     e->now = deadline <= WEFT_NOWAIT;
-    e->transfer.op.done = exact_done;
-    weft_timer_init(&e->transfer.deadline, transfer_expire);
-    if (able < 0)
-        rc = able;
-    else if (rc == 0 && len > 0)
-        rc = perform_with(rt, &e->transfer, deadline);
+    e->transfer.op.done = deadline == WEFT_FOREVER ? exact_done : exact_done_in_time;
+    if (weft__likely(rc == 0 && len > 0))
+        rc = perform_with(rt, &e->transfer, name, deadline);
     if (done != NULL)
         *done = e->moved;
-    if (rc < 0 || e->moved == len)
-        return rc < 0 ? rc : 0;
-    return rc == 0 ? -ENODATA : e->transfer.reason;
+    if (weft__likely(rc >= 0 && e->moved == len))
+        return 0;
+    return rc < 0 ? rc : rc == 0 ? -ENODATA : e->transfer.reason;
 }
 
 #define DEFINE_ALL(name, parameters, arguments, advances)                           \
     int fiber_##name##_all(RING__FIRST parameters size_t *done, weft_time deadline) \
     {                                                                               \
+        struct weft_runtime *rt = weft__rt;                                         \
         struct exact e;                                                             \
-        int rc = ring__prepare_##name(&e.transfer.op RING__AFTER arguments);        \
+        int rc = enter_wait(rt);                                                    \
                                                                                     \
-        return perform_all(weft__rt, &e, rc, len, advances, done, deadline);        \
+        if (weft__likely(rc == 0))                                                  \
+            rc = ring__prepare_##name(&e.transfer.op RING__AFTER arguments);        \
+        return perform_all(rt, &e, rc, #name, len, advances, done, deadline);       \
     }
 
 DEFINE_ALL(read, (int fd, void *buf, size_t len, int64_t offset), (fd, buf, len, offset),
@@ -222,7 +245,7 @@ static int empty(const int pipe[2], int out, size_t len, uint32_t how, weft_time
         return rc;
     rc = ring__prepare_splice(&t.op, pipe[0], -1, out, -1, len, 0);
     t.op.how |= how;
-    return rc < 0 ? rc : perform(rt, &t, deadline);
+    return rc < 0 ? rc : perform(rt, &t, "splice", deadline);
 }
 
 /* Sends from an explicit offset: what is in the pipe when it ends early has not left the file. */

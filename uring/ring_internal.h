@@ -204,11 +204,19 @@ struct ring__engine {
     struct weft__engine base;
     struct ring_op **buckets;
     unsigned bucket_mask;
-    bool ended;  /* cancel_all was called: no new operations, and nobody takes results any more */
-    bool faulty; /* faults are being injected */
+    union { /* reasons for a closer look; who sets one sets *left to 0 */
+        struct {
+            bool
+                ended; /* cancel_all was called: no new operations, and nobody takes results any more */
+            bool faulty; /* faults are being injected */
+            bool closes; /* `closing` is not empty */
+        };
+        uint32_t rare;
+    };
     struct ring__closing *closing;
-    const volatile uint8_t
-        *alive; /* reads 0 in a child of fork, which shares the kernel's objects */
+    const volatile uint8_t *alive; /* in a page that a child of fork, which shares the kernel's
+                                    * objects, finds zeroed; so is the next */
+    unsigned *left; /* so many submissions need no closer look, for an engine that keeps to it */
     uint64_t enters, submitted, completed;
 
     int wake_fd; /* an eventfd, written by wake() */
@@ -272,17 +280,21 @@ bool ring__is_closing(const struct ring__engine *engine, const struct ring_op *o
 bool ring__is_busy(const struct ring__engine *engine, int fd);
 
 /* Into flight, and out of it. An engine calls these from submit(), and before it calls `done`. */
+static inline void ring__begin_in(struct ring__engine *engine, struct ring_op **bucket,
+                                  struct ring_op *op, uint16_t state)
+{
+    op->state = state;
+    op->same = *bucket;
+    op->same_link = bucket;
+    if (*bucket != NULL)
+        (*bucket)->same_link = &op->same;
+    *bucket = op;
+    engine->base.in_flight++;
+}
+
 static inline void ring__begin(struct ring__engine *engine, struct ring_op *op)
 {
-    struct ring_op **link = ring__bucket_of(engine, op);
-
-    op->state = 0;
-    op->same = *link;
-    op->same_link = link;
-    if (*link != NULL)
-        (*link)->same_link = &op->same;
-    *link = op;
-    engine->base.in_flight++;
+    ring__begin_in(engine, ring__bucket_of(engine, op), op, 0);
 }
 
 static inline void ring__end(struct ring__engine *engine, struct ring_op *op)
@@ -298,7 +310,7 @@ void ring__reported_slow(struct ring__engine *engine, int fd);
 
 static inline void ring__reported(struct ring__engine *engine, int fd, int second_fd)
 {
-    if (weft__unlikely(engine->closing != NULL)) {
+    if (weft__unlikely(engine->closes)) {
         ring__reported_slow(engine, fd);
         if (second_fd >= 0)
             ring__reported_slow(engine, second_fd);
@@ -308,7 +320,18 @@ static inline void ring__reported(struct ring__engine *engine, int fd, int secon
 /* Frees what attempts have made; returns the second descriptor, or -1. */
 int ring__end_odd(struct ring__engine *engine, const struct ring_op *op);
 
-/* An operation is over. Nothing of the engine may be in use that `done` could change. */
+/* An operation is over: one of a usual row, while nothing is being closed. Nothing of the engine may be
+ * in use that `done` could change. */
+static inline void ring__report(struct ring__engine *engine, struct weft_runtime *rt,
+                                struct ring_op *op, int res, unsigned flags)
+{
+    engine->completed++;
+    ring__end(engine, op);
+    op->done(op, res, flags);
+    weft__forget_locals(rt);
+}
+
+/* The same for any operation. */
 static inline void ring__finish(struct ring__engine *engine, struct ring_op *op, int res,
                                 unsigned flags)
 {
@@ -316,10 +339,7 @@ static inline void ring__finish(struct ring__engine *engine, struct ring_op *op,
 
     if (weft__unlikely(op->row >= RING__ODD))
         second_fd = ring__end_odd(engine, op);
-    engine->completed++;
-    ring__end(engine, op);
-    op->done(op, res, flags);
-    weft__forget_locals(weft__rt);
+    ring__report(engine, weft__rt, op, res, flags);
     ring__reported(engine, fd, second_fd);
 }
 

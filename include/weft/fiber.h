@@ -43,16 +43,16 @@ struct fiber_options {
 /* Starts a fiber that runs fn(arg) in the next pass, at the tail of the run queue, and returns a
  * promise of its result (one reference, the caller's). Never NULL: a failure (-ENOMEM, -EINVAL
  * without a runtime, -ECANCELED while stopping) is a rejected promise. Dropping the promise does not
- * stop the fiber; promise_cancel cancels it. A failure that nobody can see any more, but for
- * -ECANCELED, is reported. Local values are inherited. Runtime's thread, callbacks too; doesn't suspend.
+ * stop the fiber; promise_cancel cancels it. A failure that nobody can see any more is reported (that
+ * is none: -ECANCELED of a fiber that has been cancelled). Local values are inherited. Runtime's thread, callbacks too; doesn't suspend.
  * Since 0.1. */
 #define fiber_spawn(fn, arg) fiber_spawn_at((fn), (arg), WEFT_HERE)
 WEFT_API WEFT_NODISCARD struct promise *fiber_spawn_at(fiber_fn *fn, void *arg, const char *where);
 WEFT_API WEFT_NODISCARD struct promise *fiber_spawn_with(fiber_fn *fn, void *arg,
                                                          const struct fiber_options *options);
 
-/* The same without any promise: the cheapest way to start work; the result is dropped, a failure (but
- * -ECANCELED) is reported with the fiber's name and `where`.
+/* The same without any promise: the cheapest way to start work; the result is dropped, a failure is
+ * reported with the fiber's name and `where`.
  * Returns 0, -ENOMEM, -EINVAL, -ECANCELED, and then nothing is started. Runtime's thread, callbacks too;
  * doesn't suspend. Since 0.1. */
 #define fiber_detach(fn, arg) fiber_detach_at((fn), (arg), WEFT_HERE)

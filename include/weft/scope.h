@@ -21,7 +21,9 @@
  * opened in it; a shield keeps it out. Cancelling a fiber (its promise: promise_cancel, the
  * runtime's end) cancels the scopes it has open.
  *
- * -ECANCELED is no failure: it says that a fiber, or what it waited for, has been cancelled.
+ * A fiber that has been cancelled and ends with -ECANCELED has not failed. One that ends so though
+ * nobody cancelled it (what it waited for was) has: nothing fails silently. But any other failure of the
+ * scope, earlier or later, tells more, and is what closing returns.
  *
  * Unless a comment says otherwise: called in a fiber; doesn't suspend; since 0.1. Not in a lean
  * build.
@@ -85,7 +87,7 @@ WEFT_API int fiber_scope_open(struct fiber_scope *scope, weft_time deadline);
 
 /* Closes the scope that the calling fiber opened last: waits for its fibers, then cancels the daemons
  * and waits for them, then releases its resources, newest first, shielded from cancellation. result:
- * the caller's own; negative: a failure as any other (but for -ECANCELED).
+ * the caller's own; negative: a failure as any other.
  *
  * Returns the first failure; or -ETIMEDOUT if the scope's deadline has cut something short,
  * -ECANCELED if a cancellation from outside has; or `result`. -EINVAL, and nothing is done, if it is
@@ -174,8 +176,8 @@ struct fiber_call {
 };
 
 /* Runs all, at most `at_once` at a time (0: all), and waits for them. When one fails the others are
- * cancelled and no more are begun. Returns 0 if all have ended well; or the first failure, -ECANCELED
- * (also if a function has returned that and none has failed), -ENOMEM, -EINVAL. */
+ * cancelled and no more are begun. Returns 0 if all have ended well; or the first failure; -ECANCELED,
+ * -ENOMEM, -EINVAL. */
 FIBER_SUSPENDS WEFT_API int fiber_all(struct fiber_call *calls, size_t count, size_t at_once);
 
 /* Runs both; as fiber_all. */
