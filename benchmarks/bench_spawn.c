@@ -1,8 +1,8 @@
 /* bench_spawn: what starting and ending a fiber costs. needs: fibers
  *
  * Detached fibers that do nothing, with warm stacks (one at a time, and 1000 at a time; a million that
- * are joined, 1000 at a time), with stacks that no one has touched (10,000 at a time in a fresh process: page faults), and with
- * stacks made ready in bulk (fiber_prefill, whose own cost is the mode "prefill"). See
+ * are joined, 1000 at a time), with stacks that no one has touched (10,000 at a time in a fresh process:
+ * page faults), and with stacks made ready in bulk (fiber_prefill, whose own cost is the mode "prefill"). See
  * peers/spawn.h.
  *
  * Why it is fair: each implementation starts, runs and ends the same number of fibers; each round

@@ -1,5 +1,5 @@
 /* await.c: where fibers and promises meet: a fiber waits for a promise, and a fiber's end settles one.
- * The only file that sees both.
+ * Only this file, await_call_on.c and select_promise.c see both.
  *
  * Waiting allocates nothing: the waiter, and the timer of a deadline, are on the fiber's own stack.
  * Whoever ends the wait first (the promise, the deadline, a cancellation) undoes the other two at

@@ -14,8 +14,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert(sizeof(void *) != 8 || sizeof(struct fiber_options) == 64, "part of the ABI");
 
 static const struct weft__layer_hooks fiber_hooks;
 
@@ -546,17 +549,19 @@ static void dump_fiber(struct weft_runtime *rt, struct fiber *fiber)
 {
     const char *where = fiber->where != NULL ? fiber->where : "an unknown place";
     const char *cancelled = fiber->cancelled ? ", cancelled" : "";
+    char name[sizeof fiber->name + 4] = "";
 
+    if (fiber->name[0] != '\0')
+        snprintf(name, sizeof name, " \"%s\"", fiber->name);
     if (fiber->wait == NULL)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, is %s%s", (void *)fiber, fiber->name,
-                     where, rt->strand == &fiber->strand ? "running" : "runnable", cancelled);
+        weft__report(rt, "  fiber %p%s, spawned at %s, is %s%s", (void *)fiber, name, where,
+                     rt->strand == &fiber->strand ? "running" : "runnable", cancelled);
     else if (fiber->wait->detail >= 0)
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s %lld%s", (void *)fiber,
-                     fiber->name, where, fiber->wait->what, (long long)fiber->wait->detail,
-                     cancelled);
+        weft__report(rt, "  fiber %p%s, spawned at %s, waits for %s %lld%s", (void *)fiber, name,
+                     where, fiber->wait->what, (long long)fiber->wait->detail, cancelled);
     else
-        weft__report(rt, "  fiber %p \"%s\", spawned at %s, waits for %s%s", (void *)fiber,
-                     fiber->name, where, fiber->wait->what, cancelled);
+        weft__report(rt, "  fiber %p%s, spawned at %s, waits for %s%s", (void *)fiber, name, where,
+                     fiber->wait->what, cancelled);
 }
 
 static void layer_dump(struct weft_runtime *rt)

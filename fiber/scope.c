@@ -16,6 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(sizeof(void *) != 8 ||
+                   (sizeof(struct fiber_scope) == 336 && sizeof(struct fiber_resource) == 40 &&
+                    sizeof(struct fiber_failure) == 40),
+               "part of the ABI");
+
 /* ---- members ---- */
 
 static void join(struct fiber *fiber, struct fiber_scope *scope)

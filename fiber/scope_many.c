@@ -3,6 +3,8 @@
 
 #include <limits.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct fiber_call) == 24, "part of the ABI");
+
 /* ---- all ---- */
 
 /* Work handed out in order to as many fibers as may run at once. */

@@ -1,5 +1,5 @@
-/* select_promise.c: a promise as a case of fiber_select. With await.c one of the two files that see
- * both fibers and promises. */
+/* select_promise.c: a promise as a case of fiber_select. With await.c and await_call_on.c one of
+ * the files that see both fibers and promises. */
 #include "promise_internal.h"
 #include "select.h"
 

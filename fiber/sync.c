@@ -4,6 +4,8 @@
 
 #include <weft/scope.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct fiber_pool_options) == 80, "part of the ABI");
+
 /* ---- waiting ---- */
 
 static void end(struct fiber__sync *s, int status)

@@ -180,6 +180,49 @@ static void free_waiters(struct promise__state *st, struct promise *p)
     }
 }
 
+/* Marks what can be reached from promises that are held from outside. */
+static void mark_living(struct tracing *tracing)
+{
+    struct promise__block_iterator it = {0};
+    struct weft_link *block;
+
+    while ((block = promise__next_block(tracing->st, &it)) != NULL)
+        if (is_promise(block) && *number(block) != MARKED && outside(promise__of_link(block)) > 0)
+            reach(tracing, promise__of_link(block));
+    while (tracing->depth > 0) {
+        struct promise *p = tracing->stack[--tracing->depth];
+
+        each_reference(p, reach, tracing);
+        reach_waiters(tracing, p);
+    }
+}
+
+/* What an unreachable promise's role has besides references. */
+static void free_role(struct promise__state *st, struct promise *p)
+{
+    if (promise__flags(p) != PROMISE__PENDING)
+        return;
+    if (p->link.kind == PROMISE__TRY)
+        promise__block_free(st, &p->fn.pair->link);
+    if (promise__has_storage(p))
+        weft__storage_unref(p->storage);
+    if (p->link.kind == PROMISE__GROUPED) {
+        promise__group_discard(p->fn.group);
+        promise__block_free(st, &p->fn.group->link);
+    }
+}
+
+/* The promise itself; a value that it owns is destroyed later, since its destructor is the user's. */
+static void free_promise(struct promise__state *st, struct promise *p)
+{
+    if (promise__flags(p) == PROMISE__FULFILLED && p->destroy != NULL) {
+        p->link.next = st->doomed != NULL ? &st->doomed->link : NULL;
+        st->doomed = p;
+    } else {
+        promise__block_free(st, &p->link);
+    }
+}
+
 size_t promise__collect(struct promise__state *st)
 {
     struct tracing tracing = {st, NULL, 0};
@@ -203,16 +246,7 @@ size_t promise__collect(struct promise__state *st)
         free_scratch(st);
         return 0;
     }
-    it = (struct promise__block_iterator){0};
-    while ((block = promise__next_block(st, &it)) != NULL)
-        if (is_promise(block) && *number(block) != MARKED && (outside(promise__of_link(block)) > 0))
-            reach(&tracing, promise__of_link(block));
-    while (tracing.depth > 0) {
-        struct promise *p = tracing.stack[--tracing.depth];
-
-        each_reference(p, reach, &tracing);
-        reach_waiters(&tracing, p);
-    }
+    mark_living(&tracing);
     it = (struct promise__block_iterator){0};
     while ((block = promise__next_block(st, &it)) != NULL)
         if (is_promise(block) && *number(block) != MARKED)
@@ -223,30 +257,10 @@ size_t promise__collect(struct promise__state *st)
         each_reference(dead[i], give_back, &tracing);
     for (size_t i = 0; i < dead_count; i++)
         free_waiters(st, dead[i]);
-    for (size_t i = 0; i < dead_count; i++) {
-        struct promise *p = dead[i];
-
-        if (promise__flags(p) != PROMISE__PENDING)
-            continue;
-        if (p->link.kind == PROMISE__TRY)
-            promise__block_free(st, &p->fn.pair->link);
-        if (promise__has_storage(p))
-            weft__storage_unref(p->storage);
-        if (p->link.kind == PROMISE__GROUPED) {
-            promise__group_discard(p->fn.group);
-            promise__block_free(st, &p->fn.group->link);
-        }
-    }
-    for (size_t i = 0; i < dead_count; i++) {
-        struct promise *p = dead[i];
-
-        if (promise__flags(p) == PROMISE__FULFILLED && p->destroy != NULL) {
-            p->link.next = st->doomed != NULL ? &st->doomed->link : NULL;
-            st->doomed = p;
-        } else {
-            promise__block_free(st, &p->link);
-        }
-    }
+    for (size_t i = 0; i < dead_count; i++)
+        free_role(st, dead[i]);
+    for (size_t i = 0; i < dead_count; i++)
+        free_promise(st, dead[i]);
     free_scratch(st);
     free(dead);
     while (tracing.depth > 0)

@@ -14,6 +14,10 @@
 
 #include <stdlib.h>
 
+_Static_assert(sizeof(void *) != 8 ||
+                   (sizeof(struct promise_values) == 24 && sizeof(struct promise_split) == 40),
+               "part of the ABI");
+
 static bool is_race(enum promise__op op)
 {
     return op >= PROMISE__CHOOSE;

@@ -18,6 +18,8 @@
 
 #include <stdlib.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct promise_partition) == 48, "part of the ABI");
+
 #define DEPTH_MAX 32
 
 enum op { ITER, MAP, FILTER_MAP, FILTER, PARTITION, FOLD_LEFT, FOLD_RIGHT, EXISTS, FOR_ALL, FIND };

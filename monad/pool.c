@@ -11,6 +11,8 @@
 
 #include <stdlib.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct promise_pool_options) == 80, "part of the ABI");
+
 struct promise_pool {
     struct promise *self;
     struct promise_pool_options options;

@@ -224,8 +224,7 @@ struct promise__state {
     uint64_t epoch;
     size_t fail_after; /* blocks that may still be had */
 #if PROMISE__CHECKED_BLOCKS
-    struct weft_link
-        *free_last[PROMISE__CLASSES]; /* oldest first, so that use after release shows */
+    struct weft_link *free_last[PROMISE__CLASSES]; /* oldest first: use after release shows */
     size_t free_count[PROMISE__CLASSES];
 #endif
     size_t suspects;  /* references dropped that may have left a circle */

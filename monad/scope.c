@@ -15,9 +15,8 @@ struct member {
 struct promise_scope {
     struct promise *self;
     struct member *members;
-    struct promise
-        *result; /* an operation's promise, made beforehand, so that closing can't fail */
-    int error;   /* the first failure */
+    struct promise *result; /* an operation's, made beforehand, so that closing can't fail */
+    int error;              /* the first failure */
     bool closed;
     bool canceled; /* from outside, or by a failure */
     unsigned busy; /* somebody goes through the members */

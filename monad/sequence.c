@@ -303,6 +303,46 @@ static void cleanup_result(struct promise__state *st, struct promise__stack *sta
     promise__release(st, q);
 }
 
+/* The cleanup's promise p is settled: the outcome of the promise that q finalizes, which q holds as its
+ * context, or p's error. */
+static inline void finish_cleanup(struct promise__state *st, struct promise__stack *stack,
+                                  struct promise *p, struct promise *q)
+{
+    struct weft__storage *storage = q->storage;
+    struct promise *finalized = q->ctx;
+
+    leave_operand(st, q);
+    weft__storage_unref(storage);
+    q->link.count++;
+    q->link.kind = PROMISE__PLAIN;
+    if (promise__flags(p) == PROMISE__FULFILLED) {
+        struct promise room, *outcome = promise__look(st, finalized, &room);
+
+        promise__settle_like(st, stack, q, outcome, outcome->link.count == 1);
+    } else {
+        promise__settle_like(st, stack, q, p, last(p));
+    }
+    promise__release(st, finalized);
+    promise__release(st, q);
+}
+
+/* q, which is held and has no role any more, becomes what fn makes of p's value. */
+static inline void fire_map(struct promise__state *st, struct promise__stack *stack,
+                            struct promise *p, struct promise *q, promise_map_fn *fn, void *ctx)
+{
+    union weft_value value = weft_num(0);
+    int status = fn(promise__value_for(st, p), ctx, &value);
+    struct promise *r = promise__under(st, q);
+
+    if (promise__flags(r) == PROMISE__PENDING) {
+        if (status < 0)
+            promise__settle_error(stack, r, status);
+        else
+            promise__settle_value(stack, r, value, NULL);
+    }
+    promise__release(st, q);
+}
+
 void promise__fire(struct promise__state *st, struct promise__stack *stack, struct promise *p,
                    struct promise *q)
 {
@@ -313,7 +353,6 @@ void promise__fire(struct promise__state *st, struct promise__stack *stack, stru
     struct promise__callback *pair = NULL;
     void *ctx = q->ctx;
     struct promise *r;
-    int status;
 
     switch (kind) {
     case PROMISE__NO_CANCEL:
@@ -335,18 +374,7 @@ void promise__fire(struct promise__state *st, struct promise__stack *stack, stru
         }
         break;
     case PROMISE__CLEANUP:
-        leave_operand(st, q);
-        weft__storage_unref(storage);
-        q->link.count++;
-        q->link.kind = PROMISE__PLAIN;
-        if (ok) {
-            struct promise room, *outcome = promise__look(st, ctx, &room);
-
-            promise__settle_like(st, stack, q, outcome, outcome->link.count == 1);
-        } else
-            promise__settle_like(st, stack, q, p, last(p));
-        promise__release(st, ctx);
-        promise__release(st, q);
+        finish_cleanup(st, stack, p, q);
         return;
     default:
         leave_operand(st, q);
@@ -359,20 +387,9 @@ void promise__fire(struct promise__state *st, struct promise__stack *stack, stru
     q->link.count++;
     promise__set_storage(st, storage);
     switch (kind) {
-    case PROMISE__MAP: {
-        union weft_value value = weft_num(0);
-
-        status = fn.map(promise__value_for(st, p), ctx, &value);
-        r = promise__under(st, q);
-        if (promise__flags(r) == PROMISE__PENDING) {
-            if (status < 0)
-                promise__settle_error(stack, r, status);
-            else
-                promise__settle_value(stack, r, value, NULL);
-        }
-        promise__release(st, q);
+    case PROMISE__MAP:
+        fire_map(st, stack, p, q, fn.map, ctx);
         return;
-    }
     case PROMISE__FINALIZE:
         p->link.count++; /* its outcome is still needed */
         cleanup_result(st, stack, p, q, fn.thunk(ctx));

@@ -32,7 +32,7 @@ const char *weft_strerror(int err)
     case -ETIMEDOUT:
         return "the deadline has passed";
     case -EDEADLK:
-        return "it would wait where nothing may wait, or for itself";
+        return "a deadlock: nothing can end this wait, or nothing may wait here";
     case -EALREADY:
         return "the promise is settled already";
     case -ESHUTDOWN:

@@ -26,6 +26,8 @@
 #include <string.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct weft_cluster_options) == 96, "part of the ABI");
+
 #define COUNT_MAX 1024
 
 enum verdict { UNDECIDED, GO, NO };

@@ -24,6 +24,11 @@
 #include <time.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(void *) != 8 ||
+                   (sizeof(struct weft_options) == 112 && sizeof(struct weft_stats) == 128 &&
+                    sizeof(struct weft_task) == 16 && sizeof(struct weft_region) == 40),
+               "part of the ABI");
+
 #define TASKS_MIN     64
 #define LINGER_REPORT WEFT_SEC(5) /* how long fibers may ignore their cancellation in silence */
 

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct weft_key) == 16, "part of the ABI");
+
 void weft__storage_drop(struct weft__storage *s)
 {
     while (s != NULL && --s->refs == 0) {

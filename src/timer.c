@@ -7,6 +7,8 @@
  */
 #include "timer.h"
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct weft_timer) == 48, "part of the ABI");
+
 static bool before(const struct weft_timer *a, const struct weft_timer *b)
 {
     return a->at != b->at ? a->at < b->at : a->order < b->order;

@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct weft_workers_options) == 88, "part of the ABI");
+
 #define LIMIT   1024
 #define SENDS   16 /* at a time under the lock */
 #define NOWHERE UINT32_MAX

@@ -498,6 +498,7 @@ Test(fiber, dump_tells_states_apart)
     cr_assert_eq(run_on(&setups[0], dump_main, NULL), 0);
     cr_assert(report_contains("is running"));
     cr_assert(report_contains("is runnable"));
+    cr_assert_not(report_contains("\"\""), "%s", report_text()); /* for fibers without a name */
     cr_assert(report_contains("waits for sleep"));
 }
 

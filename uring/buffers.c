@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct ring_item) == 32, "part of the ABI");
+
 #define MAX_COUNT 32768u
 #define MAX_SIZE  ((size_t)1 << 30)
 

@@ -22,6 +22,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct weft_process_options) == 104,
+               "part of the ABI");
+
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424
 #endif

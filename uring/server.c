@@ -163,9 +163,9 @@ int ring__server_listener_error(struct ring__server *s, int error)
     rc = ring_stream_try(s->stream, NULL);
     if (rc >= 0)
         (void)ring__close(s->rt, rc);
+    /* Closed by somebody else: the number may be another file's by now. */
     if (rc == -ECANCELED)
-        s->server->listener =
-            -1; /* closed by somebody else: the number may be another file's by now */
+        s->server->listener = -1;
     return rc == -ECANCELED ? -EBADF : rc < 0 && rc != -EAGAIN ? rc : 0;
 }
 

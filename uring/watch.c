@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(void *) != 8 || sizeof(struct weft_watch_event) == 272, "part of the ABI");
+
 #define BUFFER_SIZE 4096 /* some 100 events of average names */
 
 struct weft_watch {

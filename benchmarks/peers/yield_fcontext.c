@@ -10,8 +10,7 @@
  * most of the cost. A loop with the jump inlined never returns and would hide that (6 ns instead of
  * 15); so the yield is a function here too.
  */
-#include "slab.h"
-#include "yield.h"
+#include <stddef.h>
 
 struct transfer {
     void *handle;
@@ -31,15 +30,7 @@ struct strand {
     void *handle;
 };
 
-struct ring {
-    struct strand **at, **end, **first; /* some entries past the end repeat the first ones */
-    struct strand outside;
-    struct yield_plan plan;
-};
-#define LOOKAHEAD 2
-
-/* Read anew after each switch: yield_floor.c says why. */
-static struct ring *volatile the_ring;
+#include "yield_ring.h"
 
 static inline void switch_to(struct strand *self, struct strand *next)
 {
@@ -48,18 +39,10 @@ static inline void switch_to(struct strand *self, struct strand *next)
     ((struct strand *)transfer.data)->handle = transfer.handle;
 }
 
-static inline struct strand *advance(struct ring *ring)
-{
-    if (++ring->at == ring->end)
-        ring->at = ring->first;
-    __builtin_prefetch(ring->at[1]);
-    return *ring->at;
-}
-
 static __attribute__((noinline)) void give_way(void)
 {
     struct ring *ring = the_ring;
-    struct strand *self = *ring->at, *next = advance(ring);
+    struct strand *self = *ring->at, *next = ring_advance(ring);
 
     /* fcontext cannot jump to the running context: its handle doesn't exist. A lone context goes
      * out and comes back, which counts as the one yield that it is. */
@@ -77,33 +60,18 @@ static void fiber_main(struct transfer transfer)
     if (ring->plan.finished == ring->plan.fibers)
         switch_to(*ring->at, &ring->outside);
     else
-        switch_to(*ring->at, advance(ring));
+        switch_to(*ring->at, ring_advance(ring));
+}
+
+static void prepare(struct strand *strand, char *low)
+{
+    strand->handle = make(strand, (size_t)((char *)strand - low), fiber_main);
 }
 
 int main(int argc, char **argv)
 {
-    struct ring *ring = calloc(1, sizeof(*ring));
-    char *slab;
+    struct ring *ring = ring_create(argc, argv, prepare);
 
-    if (ring == NULL)
-        bench_die("out of memory");
-    yield_plan_read(&ring->plan, argc, argv);
-    slab = slab_create(ring->plan.fibers);
-    ring->first = calloc((size_t)ring->plan.fibers + LOOKAHEAD, sizeof(*ring->first));
-    if (slab == NULL || ring->first == NULL)
-        yield_skip("no memory for the stacks");
-
-    the_ring = ring;
-    for (long i = 0; i < ring->plan.fibers; i++) {
-        char *top = slab_top(slab, i, sizeof(struct strand));
-
-        ring->first[i] = (struct strand *)(void *)top;
-        ring->first[i]->handle = make(top, (size_t)(top - slab_low(slab, i)), fiber_main);
-    }
-    for (long i = 0; i < LOOKAHEAD; i++)
-        ring->first[ring->plan.fibers + i] = ring->first[i % ring->plan.fibers];
-    ring->at = ring->first;
-    ring->end = ring->first + ring->plan.fibers;
     do
         switch_to(&ring->outside, ring->first[0]);
     while (ring->plan.finished != ring->plan.fibers);

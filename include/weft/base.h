@@ -57,6 +57,8 @@ union weft_value {
     int64_t num;
 };
 
+/* A pointer, or a number, as a value: what goes into promises and channels. Any thread; never suspend.
+ * Since 0.1. */
 static inline union weft_value weft_ptr(void *ptr)
 {
     union weft_value v;
@@ -78,7 +80,8 @@ static inline union weft_value weft_num(int64_t num)
  * A number >= 0 is "success". Any thread; never suspends. Since 0.1. */
 WEFT_API const char *weft_strerror(int err);
 
-/* The library's version at run time, "0.1.0". Any thread. Since 0.1. */
+/* The library's version at run time, "0.1.0" (WEFT_VERSION_STRING is the headers'). Constant. Any thread;
+ * never suspends. Since 0.1. */
 WEFT_API const char *weft_version(void);
 
 WEFT_END_DECLS

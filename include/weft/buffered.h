@@ -20,8 +20,8 @@
  *     source, is remembered: the calls that follow report it again and ask no more, until clear().
  *     (A reset socket would else look like one that has ended in order.)
  *   - Descriptors: sockets of streams, pipes, terminals, files. They stay the caller's to close.
- *   - One fiber at a time. Reader and writer are apart: one fiber may read a socket while another
- *     writes it.
+ *   - On the runtime's thread. One fiber at a time. Reader and writer are apart: one fiber may read a
+ *     socket while another writes it.
  *   - A socket whose peer is gone is -EPIPE and no signal; a pipe nobody reads is both, as ever.
  *
  * Not in a lean build (WEFT_FIBERS=OFF).

@@ -37,13 +37,11 @@ typedef int weft_cluster_main_fn(struct weft_cluster *cluster, unsigned index, v
 struct weft_cluster_options {
     size_t size;    /* sizeof(struct weft_cluster_options), for later growth */
     unsigned count; /* how many runtimes, at most 1024; default: weft_cpu_count() */
-    unsigned
-        mains; /* how many of them, from number 0 on, call main; default: all. The others serve:
-                     * they run what comes to them, and stop when the last main is over */
-    bool pin;  /* each thread on one cpu of those that the starting thread may use; threads that the
+    unsigned mains; /* how many of them, from number 0 on, call main; default: all. The others
+                     * serve: they run what comes to them, and stop when the last main is over */
+    bool pin; /* each thread on one cpu of those that the starting thread may use; threads that the
                 * library starts from there (workers, offloaded calls) may use them all */
-    const char
-        *name; /* of the threads, copied, cut at 10 bytes; default "weft": "weft-0", "weft-1" */
+    const char *name; /* of the threads ("weft-0", ...), copied, cut at 10 bytes; default "weft" */
     const struct weft_options *runtime; /* of every runtime */
     /* Changes the options of one runtime; called on the starting thread. */
     void (*set_up)(unsigned index, struct weft_options *options, void *arg);
@@ -90,20 +88,20 @@ WEFT_API void weft_cluster_stop(struct weft_cluster *cluster);
  * For one thread, once. Since 0.1. */
 WEFT_API int weft_cluster_join(struct weft_cluster *cluster);
 
-/* How many runtimes it has. Any thread. Since 0.1. */
+/* How many runtimes it has; NULL: 0. Any thread, until it is joined. Since 0.1. */
 WEFT_API unsigned weft_cluster_count(const struct weft_cluster *cluster);
 
 /* The inbox of a runtime; NULL: there is none of that number. Borrowed: it lasts until the cluster is
- * joined, and counts as no outside reference. For the cluster's runtimes, and for who has started it
- * until he joins. Since 0.1. */
+ * joined, and counts as no outside reference. For the threads of the cluster's runtimes, and for who has
+ * started it until he joins; doesn't suspend. Since 0.1. */
 WEFT_API struct weft_inbox *weft_cluster_inbox(const struct weft_cluster *cluster, unsigned index);
 
-/* The inboxes of those that have not ended in turn, whoever asks; NULL: all have ended. Borrowed.
- * Since 0.1. */
+/* The inboxes of those that have not ended, in turn, whoever asks; NULL: all have ended. Borrowed, and called
+ * on the same threads, as weft_cluster_inbox. Doesn't suspend. Since 0.1. */
 WEFT_API struct weft_inbox *weft_cluster_next(struct weft_cluster *cluster);
 
-/* The cluster of the calling thread's runtime, NULL: none; its number there, -EINVAL: none. Since
- * 0.1. */
+/* The cluster of the calling thread's runtime, NULL: none; its number there, -EINVAL: none. Any thread;
+ * don't suspend. Since 0.1. */
 WEFT_API struct weft_cluster *weft_cluster_current(void);
 WEFT_API int weft_cluster_index(void);
 

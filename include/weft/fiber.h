@@ -26,13 +26,19 @@ struct promise;
  * intptr_t will do); a negative errno rejects it. */
 typedef int64_t fiber_fn(void *arg);
 
+/* How a fiber is started. Zero-initialise, set `size`, then what you need:
+ *     struct fiber_options o = FIBER_OPTIONS_INIT;
+ * All fields are public, and only read during the call. */
 struct fiber_options {
-    size_t size;       /* sizeof(struct fiber_options) */
+    size_t size;       /* sizeof(struct fiber_options), for later growth */
     const char *name;  /* copied, cut at 23 bytes; NULL: none */
     size_t stack_size; /* bytes; 0: the runtime's default */
     const char *where; /* who spawned it, a string that outlives the fiber: WEFT_HERE */
     uint64_t reserved[4];
 };
+/* clang-format off */
+#define FIBER_OPTIONS_INIT {.size = sizeof(struct fiber_options)}
+/* clang-format on */
 
 /* Starts a fiber that runs fn(arg) in the next pass, at the tail of the run queue, and returns a
  * promise of its result (one reference, the caller's). Never NULL: a failure (-ENOMEM, -EINVAL
@@ -47,7 +53,8 @@ WEFT_API WEFT_NODISCARD struct promise *fiber_spawn_with(fiber_fn *fn, void *arg
 
 /* The same without any promise: the cheapest way to start work; the result is dropped, a failure is
  * reported with the fiber's name and `where`.
- * Returns 0, -ENOMEM, -EINVAL, -ECANCELED. Since 0.1. */
+ * Returns 0, -ENOMEM, -EINVAL, -ECANCELED, and then nothing is started. Runtime's thread, callbacks too;
+ * doesn't suspend. Since 0.1. */
 #define fiber_detach(fn, arg) fiber_detach_at((fn), (arg), WEFT_HERE)
 WEFT_API int fiber_detach_at(fiber_fn *fn, void *arg, const char *where);
 WEFT_API int fiber_detach_with(fiber_fn *fn, void *arg, const struct fiber_options *options);
@@ -72,7 +79,7 @@ FIBER_SUSPENDS WEFT_API int fiber_yield(void);
  * Returns 0, -ECANCELED, -EDEADLK on the base stack. Fiber only. Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_sleep_until(weft_time at);
 
-/* The same, for `ns` nanoseconds from now. Since 0.1. */
+/* The same, for `ns` nanoseconds from now; 0 or less: only yields. Fiber only. Since 0.1. */
 FIBER_SUSPENDS WEFT_API int fiber_sleep(int64_t ns);
 
 /* Calls fn(arg), which may block, on a thread of the pool (see weft/offload.h), and waits for its end.
@@ -96,27 +103,33 @@ FIBER_SUSPENDS WEFT_API int fiber_blocking(weft_blocking_fn *fn, void *arg, weft
 FIBER_SUSPENDS WEFT_API int fiber_blocking_owned(weft_blocking_fn *fn, void *arg,
                                                  void (*free_arg)(void *arg), weft_time deadline);
 
-/* The running fiber, or NULL on the base stack. Since 0.1. */
+/* The running fiber, valid as long as it runs; NULL on the base stack. Any thread; doesn't suspend.
+ * Since 0.1. */
 WEFT_API struct fiber *fiber_self(void);
 
-/* Names the running fiber (copied, cut at 23 bytes). 0 or -EINVAL on the base stack. Since 0.1. */
+/* Names the running fiber: `name` is copied, cut at 23 bytes; NULL: none. Returns 0, or -EINVAL on the
+ * base stack. Fiber only; doesn't suspend. Since 0.1. */
 WEFT_API int fiber_set_name(const char *name);
 
-/* The name of a live fiber, "" if it has none. Since 0.1. */
+/* The name of a live fiber of this thread, "" if it has none; valid until it is named anew or ends.
+ * Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API const char *fiber_name(const struct fiber *fiber);
 
-/* 0, or -ECANCELED when the running fiber is cancelled. Fiber only. Since 0.1. */
+/* Whether the running fiber is cancelled, for loops that compute. Returns 0, or -ECANCELED if it is; -EDEADLK
+ * on the base stack; -EINVAL without a runtime. Fiber only; doesn't suspend. Since 0.1. */
 WEFT_API int fiber_check(void);
 
-/* Bytes of stack left below the caller: how deep it may still go. 0 on the base stack. Since 0.1. */
+/* Bytes of stack left below the caller: how deep it may still go. 0 on the base stack.
+ * Any thread; doesn't suspend. Since 0.1. */
 WEFT_API size_t fiber_stack_left(void);
 
 /* Reports every live fiber: name, state, where it was spawned, what it waits for. To the runtime's
- * `report`. Runtime's thread. Since 0.1. */
+ * `report`. Nothing without a runtime. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API void fiber_dump(void);
 
 /* Makes ready `count` more stacks of the default size, their first page touched in bulk, so that
- * the next spawns cost no page fault. Returns 0, -ENOMEM, -EINVAL. Since 0.1. */
+ * the next spawns cost no page fault. Returns 0; -ENOMEM; -EINVAL without a runtime. Runtime's thread,
+ * callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API int fiber_prefill(size_t count);
 
 WEFT_END_DECLS

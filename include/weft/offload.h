@@ -1,9 +1,9 @@
 /* weft/offload.h: calls that block, on threads of a pool: what has no form that waits without
  * blocking the runtime's thread (a database's client library, a compression, a name service).
  *
- *     int rows = fiber_blocking(query, &request, WEFT_FOREVER);                    weft/fiber.h
- *     promise_blocking(query, request, free)                                       weft/promise_blocking.h
- *     weft_offload(&request->job)                                                  here: what both are made of
+ *     int rows = fiber_blocking(query, &request, WEFT_FOREVER);    weft/fiber.h
+ *     promise_blocking(query, request, free)                       weft/promise_blocking.h
+ *     weft_offload(&request->job)                                  here: what both are made of
  *
  * The pool is one a process, shared by its runtimes. It starts a thread when a call finds none free,
  * up to a bound (32, see weft_offload_limit); calls beyond it wait their turn, first come, first

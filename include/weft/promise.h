@@ -183,7 +183,8 @@ WEFT_API int promise_set_error_hook(promise_error_fn *hook, void *ctx);
  * join and all. */
 
 /* The values of several promises. It holds the promises, and they their values. The promise that
- * all, both, nchoose and npick give owns it; whoever has taken it calls promise_values_destroy. */
+ * all, both, nchoose and npick give owns it; whoever has taken it calls promise_values_destroy (NULL is
+ * fine). All fields are to be read. */
 struct promise_values {
     size_t count;
     union weft_value *value; /* `count` of them */
@@ -192,7 +193,8 @@ struct promise_values {
 WEFT_API void promise_values_destroy(void *values);
 
 /* What nchoose_split gives: the values, and the promises still pending. `pending[i]` is a reference
- * that the split owns; to take it, set the entry to NULL. */
+ * that the split owns; to take it, set the entry to NULL. The rest is to be read. Whoever has taken it
+ * calls promise_split_destroy (NULL is fine). */
 struct promise_split {
     struct promise_values values;
     size_t pending_count;

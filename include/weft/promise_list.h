@@ -87,6 +87,7 @@ struct promise_partition {
 };
 WEFT_API void promise_partition_destroy(void *partition);
 
+/* Fulfilled with a struct promise_partition of the elements. */
 WEFT_API WEFT_NODISCARD struct promise *
 promise_partition_s(const void *items, size_t count, size_t size, promise_item_fn *fn, void *ctx);
 WEFT_API WEFT_NODISCARD struct promise *
@@ -121,6 +122,7 @@ WEFT_API WEFT_NODISCARD struct promise *promise_exists_n(size_t max, const void 
                                                          size_t count, size_t size,
                                                          promise_item_fn *fn, void *ctx);
 
+/* Whether all have a yes; settles with the first no, as above. */
 WEFT_API WEFT_NODISCARD struct promise *
 promise_for_all_s(const void *items, size_t count, size_t size, promise_item_fn *fn, void *ctx);
 WEFT_API WEFT_NODISCARD struct promise *
@@ -129,6 +131,7 @@ WEFT_API WEFT_NODISCARD struct promise *promise_for_all_n(size_t max, const void
                                                           size_t count, size_t size,
                                                           promise_item_fn *fn, void *ctx);
 
+/* The first element that has a yes, as above. */
 WEFT_API WEFT_NODISCARD struct promise *promise_find_s(const void *items, size_t count, size_t size,
                                                        promise_item_fn *fn, void *ctx);
 WEFT_API WEFT_NODISCARD struct promise *promise_find_p(const void *items, size_t count, size_t size,

@@ -40,6 +40,7 @@ WEFT_API bool promise_node_linked(const struct promise_node *node);
 /* An empty sequence. It needs no end: remove its nodes, or leave it and them behind together. */
 WEFT_API void promise_sequence_init(struct promise_sequence *sequence);
 
+/* True if it has no node. */
 WEFT_API bool promise_sequence_empty(const struct promise_sequence *sequence);
 
 /* How many nodes it has: goes through it. */

@@ -138,6 +138,7 @@ WEFT_API WEFT_NODISCARD struct promise_switch *promise_switch_create(void);
 WEFT_API struct promise_switch *promise_switch_ref(struct promise_switch *sw);
 WEFT_API void promise_switch_unref(struct promise_switch *sw);
 
+/* True until it is turned off. NULL: true. */
 WEFT_API bool promise_switch_is_on(const struct promise_switch *sw);
 
 /* Has hook(ctx) called when the switch is turned off. Returns 0, or -ESHUTDOWN if it is off, or

@@ -57,6 +57,7 @@ WEFT_API void promise_timer_stop(struct promise_timer *timer);
  * and nothing has changed. */
 WEFT_API int promise_timer_change(struct promise_timer *timer, int64_t delay);
 
+/* True from a start until it fires or is stopped. */
 WEFT_API bool promise_timer_running(const struct promise_timer *timer);
 
 WEFT_END_DECLS

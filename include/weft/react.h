@@ -67,6 +67,7 @@ WEFT_API bool promise_react_updating(void);
 /* A primitive event. `destroy` (NULL: none): see above. */
 WEFT_API WEFT_NODISCARD struct promise_event *promise_event_create(void (*destroy)(void *ptr));
 
+/* One reference more, which it returns, or less: the last one ends the event, at once. NULL is fine. */
 WEFT_API struct promise_event *promise_event_ref(struct promise_event *event);
 WEFT_API void promise_event_unref(struct promise_event *event);
 
@@ -143,6 +144,7 @@ WEFT_API WEFT_NODISCARD struct promise_signal *promise_signal_create(union weft_
                                                                      promise_react_equal_fn *equal,
                                                                      void (*destroy)(void *ptr));
 
+/* As of events. */
 WEFT_API struct promise_signal *promise_signal_ref(struct promise_signal *signal);
 WEFT_API void promise_signal_unref(struct promise_signal *signal);
 

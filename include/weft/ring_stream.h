@@ -66,8 +66,9 @@ struct ring_stream;
  *
  * accept: connections. flags: SOCK_NONBLOCK or 0; SOCK_CLOEXEC is always added. A connection that
  *   failed before it was accepted is skipped. When there is no descriptor for another one (EMFILE,
- *   ENFILE) the stream says so to the runtime's report, once a minute at most, and waits until a descriptor is closed
- *   by this runtime, or some time has passed; the connections wait in the listener's backlog.
+ *   ENFILE) the stream says so to the runtime's report, once a minute at most, and waits until a
+ *   descriptor is closed by this runtime, or some time has passed; the connections wait in the
+ *   listener's backlog.
  * recv: bytes received from a socket, in buffers of the pool, at most one buffer an item.
  * poll: `events` of poll(2) when they come about, as epoll's EPOLLET tells them: having taken an
  *   item, go on until -EAGAIN. An item may repeat events that are known already.

@@ -26,8 +26,7 @@ struct weft_options {
     size_t stack_watermark; /* bytes of free fiber stacks kept warm; default 64 MiB */
     void (*report)(void *ctx, const char *line); /* where diagnostics go; default stderr */
     void *report_ctx;
-    unsigned
-        registered_files; /* files the ring may know beforehand, see ring_register_fd; default 0 */
+    unsigned registered_files; /* how many may be known beforehand: ring_register_fd; default 0 */
     unsigned reserved0;
     uint64_t reserved[5];
 };
@@ -50,19 +49,18 @@ typedef int weft_main_fn(void *arg);
  *
  * Returns what main returned; or, when the runtime could not start, -ENOMEM, -ENOSYS, -EPERM,
  * -EMFILE, -EINVAL (bad options), with a sentence to `report` that names the cause and the way out;
- * -EBUSY inside another
- * weft_run of this thread; -EDEADLK when nothing is runnable, in flight or set to fire, no inbox is
- * held by others, and main still waits: every parked fiber is then reported. When the engine itself
- * fails for good (somebody has closed its descriptor, say: -EBADF), that error, with a sentence to
- * `report`. Then no fiber and no callback runs again, for nobody knows any more which of their memory
- * the kernel still uses: nothing of theirs is released, and what was handed to a fiber that has not run
- * since (a channel's item, a promise's value, an accepted descriptor) is lost with it. Let the process
- * end.
+ * -EBUSY inside another weft_run of this thread; -EDEADLK when nothing is runnable, in flight or set
+ * to fire, no inbox is held by others, and main still waits: every parked fiber is then reported. When
+ * the engine itself fails for good (somebody has closed its descriptor, say: -EBADF), that error, with
+ * a sentence to `report`. Then no fiber and no callback runs again, for nobody knows any more which of
+ * their memory the kernel still uses: nothing of theirs is released, and what was handed to a fiber
+ * that has not run since (a channel's item, a promise's value, an accepted descriptor) is lost with
+ * it. Let the process end.
  *
  * Any thread without a runtime. Since 0.1. */
 WEFT_API int weft_run(weft_main_fn *main, void *arg, const struct weft_options *options);
 
-/* The calling thread's runtime, or NULL. Since 0.1. */
+/* The calling thread's runtime, or NULL. Any thread; doesn't suspend. Since 0.1. */
 WEFT_API struct weft_runtime *weft_current(void);
 
 /* Ends the runtime in order, as if main had returned: every fiber, main included, is cancelled and
@@ -70,7 +68,8 @@ WEFT_API struct weft_runtime *weft_current(void);
  * suspend. Returns 0, or -EINVAL without a runtime. Since 0.1. */
 WEFT_API int weft_stop(void);
 
-/* True from weft_stop() or main's end on. Runtime's thread. Since 0.1. */
+/* True from weft_stop() or main's end on; false without a runtime. Runtime's thread, callbacks too;
+ * doesn't suspend. Since 0.1. */
 WEFT_API bool weft_stopping(void);
 
 /* The engine in use; NULL without a runtime. Engines do the I/O, all with the same results:
@@ -81,11 +80,12 @@ WEFT_API bool weft_stopping(void);
  * one name, or several, in order, separated by commas ("uring,epoll"): the first that works serves.
  * "auto", or nothing, is the same as "uring,epoll", but says so in one line to `report`, with the
  * cause and the way out, if it is not the first (on stderr once a process). A lack of descriptors or
- * memory is no reason to go on to the next. Since 0.1. */
+ * memory is no reason to go on to the next. Any thread; doesn't suspend. Since 0.1. */
 WEFT_API const char *weft_engine_name(void);
 
 /* Why a better engine is not in use: a sentence that names the cause and the way out, valid as long
- * as the runtime; NULL: it is the first choice, or there is no runtime. Since 0.1. */
+ * as the runtime; NULL: it is the first choice, or there is no runtime. Any thread; doesn't suspend.
+ * Since 0.1. */
 WEFT_API const char *weft_engine_reason(void);
 
 /* ---- Regions that must not suspend ------------------------------------------------------------ */
@@ -109,7 +109,7 @@ WEFT_API const char *weft_engine_reason(void);
          __attribute__((cleanup(weft_region_leave))) = {.where = WEFT_HERE}; \
          weft_region_once(&region);)
 
-/* All fields are private. */
+/* What WEFT_NO_SUSPEND is made of; use that. All fields are private. */
 struct weft_region {
     const char *where;
     struct weft_runtime *runtime; /* NULL: not in force */
@@ -117,7 +117,14 @@ struct weft_region {
     void *pinned;
     bool left;
 };
-WEFT_API bool weft_region_once(struct weft_region *region); /* the first time true, and in force */
+
+/* The first time, true: the region, zero-initialised but for `where`, is in force from here on; the
+ * second time it is left, and false. Without a runtime it is never in force. Runtime's thread,
+ * callbacks too; doesn't suspend. Since 0.1. */
+WEFT_API bool weft_region_once(struct weft_region *region);
+
+/* Ends it, as a variable's cleanup: the region around it is in force again. A second time, or on another
+ * runtime than it was begun on: nothing. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API void weft_region_leave(struct weft_region *region);
 
 /* ---- Tasks -------------------------------------------------------------------------------- */
@@ -130,7 +137,8 @@ struct weft_task {
 };
 
 /* Prepares a task and reserves its place in the run queue, so that queueing never allocates or
- * fails. Returns 0, -ENOMEM, or -EINVAL without a runtime. Runtime's thread. Since 0.1. */
+ * fails. Returns 0, -ENOMEM, or -EINVAL: NULL, or no runtime. Runtime's thread, callbacks too;
+ * doesn't suspend. Since 0.1. */
 WEFT_API int weft_task_init(struct weft_task *task, void (*run)(struct weft_task *task));
 
 /* Queues a task to run on the base stack, after all that is queued now. It must not be queued
@@ -138,7 +146,8 @@ WEFT_API int weft_task_init(struct weft_task *task, void (*run)(struct weft_task
  * without a runtime. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API void weft_task_queue(struct weft_task *task);
 
-/* Gives the reserved place back. The task must not be queued. Since 0.1. */
+/* Gives the reserved place back. The task must not be queued. Does nothing without a runtime. Runtime's
+ * thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API void weft_task_finish(struct weft_task *task);
 
 /* ---- Timers ------------------------------------------------------------------------------- */
@@ -153,7 +162,8 @@ struct weft_timer {
 
 /* init: no allocation, cannot fail. start: does nothing if the timer is running already, or without a
  * runtime; a time past fires at the next poll. stop: does nothing unless running. A timer must be
- * stopped before its memory goes; those still running when the runtime ends never fire. O(1) to start; O(log n) amortised to fire or stop.
+ * stopped before its memory goes; those still running when the runtime ends never fire. running: true
+ * from its start until it is stopped or fires. O(1) to start; O(log n) amortised to fire or stop.
  * Runtime's thread, callbacks too; none suspends. Since 0.1. */
 WEFT_API void weft_timer_init(struct weft_timer *timer, void (*fire)(struct weft_timer *timer));
 WEFT_API void weft_timer_start(struct weft_timer *timer, weft_time at);
@@ -167,10 +177,11 @@ WEFT_API bool weft_timer_running(const struct weft_timer *timer);
  * waits for posts instead of reporting a deadlock. */
 struct weft_inbox;
 
-/* A new reference to the calling thread's runtime's inbox; NULL without a runtime. Since 0.1. */
+/* A new reference to the inbox of the calling thread's runtime, the caller's to give back; NULL without a
+ * runtime. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API struct weft_inbox *weft_inbox_ref(void);
 
-/* Gives a reference back. Any thread; NULL is fine. Since 0.1. */
+/* Gives a reference back. NULL is fine. Any thread; doesn't suspend. Since 0.1. */
 WEFT_API void weft_inbox_unref(struct weft_inbox *inbox);
 
 /* Hands a task over: `run` is called on the runtime's base stack. Needs no weft_task_init: set
@@ -190,29 +201,30 @@ struct weft_key {
 };
 #define WEFT_KEY_SHARED 1u
 
-/* The value bound to `key` here, or NULL. Runtime's thread. Since 0.1. */
+/* The value bound to `key` here, or NULL. Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API void *weft_get(const struct weft_key *key);
 
 /* Binds `key` to `value` (NULL: unbinds) from here on: in a fiber for the rest of the fiber, in a
  * callback until it returns to the loop, or to the promise whose settlement called it. A callback
  * called at once, because its promise is settled already, is a part of its caller: it sees the
  * caller's values, and what it binds stays bound there. promise_with_value binds for a call.
- * Returns 0, -ENOMEM, -EINVAL. Runtime's thread. Since 0.1. */
+ * Returns 0; -ENOMEM; -EINVAL for NULL or without a runtime. Runtime's thread, callbacks too; doesn't
+ * suspend. Since 0.1. */
 WEFT_API int weft_set(const struct weft_key *key, void *value);
 
 /* ---- Counters ----------------------------------------------------------------------------- */
 
+/* Begin with WEFT_STATS_INIT. All fields are public, and to be read but for `size`. */
 struct weft_stats {
-    size_t size;        /* set by the caller: sizeof(struct weft_stats) */
-    uint64_t passes;    /* passes begun */
-    uint64_t enters;    /* times the engine entered the kernel */
-    uint64_t submitted; /* operations handed to the kernel */
-    uint64_t completed; /* completions reaped */
-    uint64_t in_flight; /* operations not yet completed */
-    uint64_t fibers;    /* fibers alive */
-    uint64_t stacks;    /* stacks mapped, in use or pooled */
-    uint64_t
-        promises; /* blocks of promises in use; a settled promise that is its handle has none */
+    size_t size;           /* set by the caller: sizeof(struct weft_stats) */
+    uint64_t passes;       /* passes begun */
+    uint64_t enters;       /* times the engine entered the kernel */
+    uint64_t submitted;    /* operations handed to the kernel */
+    uint64_t completed;    /* completions reaped */
+    uint64_t in_flight;    /* operations not yet completed */
+    uint64_t fibers;       /* fibers alive */
+    uint64_t stacks;       /* stacks mapped, in use or pooled */
+    uint64_t promises;     /* blocks of promises in use; one that is its own handle has none */
     uint64_t switches;     /* fibers resumed and tasks run, passes under way not counted */
     uint64_t timers;       /* timers running */
     uint64_t overflows;    /* times the kernel had more completions than the queue had room for */
@@ -221,8 +233,12 @@ struct weft_stats {
     uint64_t pool_queued;  /* calls that wait for a thread */
     uint64_t reserved[1];
 };
+/* clang-format off */
+#define WEFT_STATS_INIT {.size = sizeof(struct weft_stats)}
+/* clang-format on */
 
-/* Fills `stats`. Returns 0 or -EINVAL. Runtime's thread. Since 0.1. */
+/* Fills `stats`, up to its `size`. Returns 0, or -EINVAL: NULL, a `size` that isn't known, or no runtime.
+ * Runtime's thread, callbacks too; doesn't suspend. Since 0.1. */
 WEFT_API int weft_stats(struct weft_stats *stats);
 
 /* The same from outside: how things stood when the runtime last slept or was asked, or when it

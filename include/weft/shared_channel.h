@@ -29,8 +29,8 @@ struct weft_shared_channel;
  * (NULL: none) is for items that nobody has received at the end; on any thread.
  *
  * cluster: NULL: every thread may use it, and a runtime that waits for it is never taken for
- * deadlocked. Else only that cluster's runtimes may (others, and threads, get -EPERM), and waiting for it is nothing
- * that could come from outside: so a deadlock of the cluster is seen.
+ * deadlocked. Else only that cluster's runtimes may (others, and threads, get -EPERM), and waiting for
+ * it is nothing that could come from outside: so a deadlock of the cluster is seen.
  *
  * Returns one reference, or NULL without memory. Any thread. Since 0.1. */
 WEFT_API WEFT_NODISCARD struct weft_shared_channel *

@@ -12,9 +12,9 @@
  *
  * Threads. The kernel gives a signal sent to the process to any thread that doesn't block it, and
  * there its default action, or its handler, takes it. So all threads must block it: create the
- * weft_signals before other threads are started, since they inherit what is blocked. (The
- * threads of workers and of blocking calls block all but those of a thread's own faults.) Programs started with weft_process_spawn have no signal blocked;
- * with fork and exec they inherit it.
+ * weft_signals before other threads are started, since they inherit what is blocked. (The threads of
+ * workers and of blocking calls block all but those of a thread's own faults.) Programs started with
+ * weft_process_spawn have no signal blocked; with fork and exec they inherit it.
  */
 #ifndef WEFT_SIGNALS_H
 #define WEFT_SIGNALS_H

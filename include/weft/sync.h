@@ -63,6 +63,7 @@ struct weft_mutex {
     void *reserved[1];
 };
 
+/* A free mutex; its end. See "Life cycle". */
 WEFT_API void weft_mutex_init(struct weft_mutex *mutex);
 WEFT_API void weft_mutex_finish(struct weft_mutex *mutex);
 WEFT_API WEFT_NODISCARD struct weft_mutex *weft_mutex_create(void);
@@ -71,7 +72,8 @@ WEFT_API void weft_mutex_destroy(struct weft_mutex *mutex);
 /* Takes the mutex if it is free. Also -EDEADLK, -EOWNERDEAD as below. */
 WEFT_API WEFT_NODISCARD int weft_mutex_try_lock(struct weft_mutex *mutex);
 
-/* Returns 0, or -EPERM: it isn't locked, or another fiber's. */
+/* Unlocks it, or hands it to the first who waits. Returns 0; -EPERM: it isn't locked, or another
+ * fiber's; -EINVAL for NULL. */
 WEFT_API int weft_mutex_unlock(struct weft_mutex *mutex);
 
 /* Says that what the mutex guards may be half done: from now on whoever wants to lock it gets
@@ -80,6 +82,7 @@ WEFT_API int weft_mutex_unlock(struct weft_mutex *mutex);
 WEFT_API void weft_mutex_poison(struct weft_mutex *mutex);
 WEFT_API void weft_mutex_clear(struct weft_mutex *mutex);
 
+/* How it is just now; NULL: false. */
 WEFT_API bool weft_mutex_is_locked(const struct weft_mutex *mutex);
 WEFT_API bool weft_mutex_is_awaited(const struct weft_mutex *mutex); /* somebody waits for it */
 WEFT_API bool weft_mutex_is_poisoned(const struct weft_mutex *mutex);
@@ -95,6 +98,7 @@ WEFT_API WEFT_NODISCARD struct promise *
 promise_mutex_with_lock(struct weft_mutex *mutex, struct promise *(*fn)(void *ctx), void *ctx);
 
 #if WEFT_HAS_FIBERS
+/* As promise_mutex_lock: 0: the mutex is the fiber's. */
 FIBER_SUSPENDS WEFT_API WEFT_NODISCARD int fiber_mutex_lock(struct weft_mutex *mutex,
                                                             weft_time deadline);
 
@@ -112,6 +116,7 @@ struct weft_condition {
     void *reserved[3];
 };
 
+/* A condition for which nobody waits; its end. */
 WEFT_API void weft_condition_init(struct weft_condition *condition);
 WEFT_API void weft_condition_finish(struct weft_condition *condition);
 WEFT_API WEFT_NODISCARD struct weft_condition *weft_condition_create(void);
@@ -129,6 +134,7 @@ WEFT_API void weft_condition_broadcast(struct weft_condition *condition);
 WEFT_API WEFT_NODISCARD struct promise *promise_condition_wait(struct weft_condition *condition,
                                                                struct weft_mutex *mutex);
 #if WEFT_HAS_FIBERS
+/* As the promise form. */
 FIBER_SUSPENDS WEFT_API int fiber_condition_wait(struct weft_condition *condition,
                                                  struct weft_mutex *mutex, weft_time deadline);
 #endif
@@ -150,8 +156,11 @@ struct weft_rwlock {
     void *reserved[1];
 };
 
+/* A free lock; its end. */
 WEFT_API void weft_rwlock_init(struct weft_rwlock *lock);
 WEFT_API void weft_rwlock_finish(struct weft_rwlock *lock);
+
+/* Takes it for reading, or for writing, if nobody has to be waited for. Also -EDEADLK as below. */
 WEFT_API WEFT_NODISCARD int weft_rwlock_try_read(struct weft_rwlock *lock);
 WEFT_API WEFT_NODISCARD int weft_rwlock_try_write(struct weft_rwlock *lock);
 
@@ -163,10 +172,11 @@ WEFT_API int weft_rwlock_unlock(struct weft_rwlock *lock);
  * doesn't write. */
 WEFT_API int weft_rwlock_downgrade(struct weft_rwlock *lock);
 
-/* -EDEADLK if the fiber writes already. */
+/* Takes it for reading, with others; for writing, alone. -EDEADLK if the fiber writes already. */
 WEFT_API WEFT_NODISCARD struct promise *promise_rwlock_read(struct weft_rwlock *lock);
 WEFT_API WEFT_NODISCARD struct promise *promise_rwlock_write(struct weft_rwlock *lock);
 #if WEFT_HAS_FIBERS
+/* As the promise forms. */
 FIBER_SUSPENDS WEFT_API WEFT_NODISCARD int fiber_rwlock_read(struct weft_rwlock *lock,
                                                              weft_time deadline);
 FIBER_SUSPENDS WEFT_API WEFT_NODISCARD int fiber_rwlock_write(struct weft_rwlock *lock,
@@ -182,9 +192,11 @@ struct weft_semaphore {
     void *reserved[2];
 };
 
-/* units: there are to begin with; less than 0 counts as 0. */
+/* A semaphore that has `units` to begin with (less than 0 counts as 0); its end. */
 WEFT_API void weft_semaphore_init(struct weft_semaphore *semaphore, int64_t units);
 WEFT_API void weft_semaphore_finish(struct weft_semaphore *semaphore);
+
+/* Takes so many units, 1 at least, if they are there and nobody waits. */
 WEFT_API WEFT_NODISCARD int weft_semaphore_try_acquire(struct weft_semaphore *semaphore,
                                                        int64_t units);
 
@@ -192,12 +204,14 @@ WEFT_API WEFT_NODISCARD int weft_semaphore_try_acquire(struct weft_semaphore *se
  * less than 1, and nothing is done. */
 WEFT_API int weft_semaphore_release(struct weft_semaphore *semaphore, int64_t units);
 
+/* Units that are free just now; NULL: 0. */
 WEFT_API int64_t weft_semaphore_units(const struct weft_semaphore *semaphore);
 
 /* Takes so many units, 1 at least, all at once. */
 WEFT_API WEFT_NODISCARD struct promise *promise_semaphore_acquire(struct weft_semaphore *semaphore,
                                                                   int64_t units);
 #if WEFT_HAS_FIBERS
+/* As the promise form. */
 FIBER_SUSPENDS WEFT_API WEFT_NODISCARD int
 fiber_semaphore_acquire(struct weft_semaphore *semaphore, int64_t units, weft_time deadline);
 #endif
@@ -212,15 +226,21 @@ struct weft_event {
     void *reserved[2];
 };
 
+/* An event that is not set; its end. */
 WEFT_API void weft_event_init(struct weft_event *event);
 WEFT_API void weft_event_finish(struct weft_event *event);
-WEFT_API void weft_event_set(struct weft_event *event); /* and wakes all who wait */
+
+/* Sets it, and wakes all who wait; a second time nothing. Resets it: who comes from now on waits. */
+WEFT_API void weft_event_set(struct weft_event *event);
 WEFT_API void weft_event_reset(struct weft_event *event);
+
+/* How it is just now; NULL: false. */
 WEFT_API bool weft_event_is_set(const struct weft_event *event);
 
 /* Waits until it is set: who has waited then goes on, also if it is reset again at once. */
 WEFT_API WEFT_NODISCARD struct promise *promise_event_wait(struct weft_event *event);
 #if WEFT_HAS_FIBERS
+/* As the promise form. */
 FIBER_SUSPENDS WEFT_API WEFT_NODISCARD int fiber_event_wait(struct weft_event *event,
                                                             weft_time deadline);
 #endif
@@ -234,6 +254,7 @@ struct weft_barrier {
     void *reserved[1];
 };
 
+/* A barrier for `parties`, none of which has come; its end. */
 WEFT_API void weft_barrier_init(struct weft_barrier *barrier, size_t parties);
 WEFT_API void weft_barrier_finish(struct weft_barrier *barrier);
 
@@ -241,6 +262,7 @@ WEFT_API void weft_barrier_finish(struct weft_barrier *barrier);
  * others. Who gives up waiting has not come. -EINVAL: for no parties. */
 WEFT_API WEFT_NODISCARD struct promise *promise_barrier_wait(struct weft_barrier *barrier);
 #if WEFT_HAS_FIBERS
+/* As the promise form: returns 1 or 0. */
 FIBER_SUSPENDS WEFT_API WEFT_NODISCARD int fiber_barrier_wait(struct weft_barrier *barrier,
                                                               weft_time deadline);
 #endif
@@ -279,6 +301,8 @@ WEFT_API int weft_once_peek(const struct weft_once *once, union weft_value *valu
 WEFT_API WEFT_NODISCARD struct promise *
 promise_once_get(struct weft_once *once, struct promise *(*fn)(void *ctx), void *ctx);
 #if WEFT_HAS_FIBERS
+/* As the promise form; fn(arg, value) sets *value and returns 0, or a negative errno, and may wait. *value
+ * (may be NULL) receives the value if the result is 0. */
 FIBER_SUSPENDS WEFT_API int fiber_once_get(struct weft_once *once,
                                            int (*fn)(void *arg, union weft_value *value), void *arg,
                                            union weft_value *value, weft_time deadline);
@@ -312,10 +336,11 @@ WEFT_API void weft_channel_destroy(struct weft_channel *channel);
  * fine. */
 WEFT_API void weft_channel_close(struct weft_channel *channel);
 
+/* How it is just now: whether it is closed (NULL: true); the items in it (NULL: 0). */
 WEFT_API bool weft_channel_is_closed(const struct weft_channel *channel);
-WEFT_API size_t weft_channel_count(const struct weft_channel *channel); /* items in it */
+WEFT_API size_t weft_channel_count(const struct weft_channel *channel);
 
-/* Also -EPIPE and -ENODATA as below. */
+/* Sends, or receives into *value, if that needs no waiting. Also -EPIPE and -ENODATA as below. */
 WEFT_API WEFT_NODISCARD int weft_channel_try_send(struct weft_channel *channel,
                                                   union weft_value value);
 WEFT_API WEFT_NODISCARD int weft_channel_try_recv(struct weft_channel *channel,
@@ -330,6 +355,7 @@ WEFT_API WEFT_NODISCARD struct promise *promise_channel_send(struct weft_channel
 WEFT_API WEFT_NODISCARD struct promise *promise_channel_recv(struct weft_channel *channel);
 
 #if WEFT_HAS_FIBERS
+/* As the promise forms. *value is set if the result is 0. */
 FIBER_SUSPENDS WEFT_API WEFT_NODISCARD int
 fiber_channel_send(struct weft_channel *channel, union weft_value value, weft_time deadline);
 FIBER_SUSPENDS WEFT_API WEFT_NODISCARD int
@@ -350,6 +376,7 @@ WEFT_API WEFT_NODISCARD struct weft_pool *weft_pool_create(size_t max);
  * use; what is left is not disposed of. */
 WEFT_API void weft_pool_destroy(struct weft_pool *pool);
 
+/* How it is just now; NULL: 0. */
 WEFT_API size_t weft_pool_waiting(const struct weft_pool *pool); /* uses that wait */
 WEFT_API size_t weft_pool_free(const struct weft_pool *pool);    /* members that are not in use */
 WEFT_API size_t weft_pool_count(const struct weft_pool *pool);   /* all members */

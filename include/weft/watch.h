@@ -31,9 +31,9 @@ struct weft_watch_event {
     uint32_t mask;   /* what has happened: IN_* of inotify(7) */
     uint32_t cookie; /* the same in the two events of a renaming */
     uint32_t length; /* of the name */
-    char
-        name[256]; /* of the file in the watched directory; "" if the event is about what is watched
-                     * itself. Some file systems have names longer than 255 bytes. */
+    /* Of the file in the watched directory; "" if the event is about what is watched itself. Some file
+     * systems have names longer than 255 bytes. */
+    char name[256];
 };
 
 /* Makes an object that watches nothing yet. out: receives it, or NULL.

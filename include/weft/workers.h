@@ -38,11 +38,10 @@ struct weft_workers;
  *     struct weft_workers_options o = WEFT_WORKERS_OPTIONS_INIT;
  * A field of 0 or NULL means the default. All fields are public. */
 struct weft_workers_options {
-    size_t size;    /* sizeof(struct weft_workers_options), for later growth */
-    unsigned count; /* workers, at most 1024; default: weft_cpu_count() */
-    unsigned
-        limit; /* jobs that may wait for a worker without anybody waiting for them; default 1024 */
-    bool pin;  /* each worker on one cpu */
+    size_t size;      /* sizeof(struct weft_workers_options), for later growth */
+    unsigned count;   /* workers, at most 1024; default: weft_cpu_count() */
+    unsigned limit;   /* jobs that may wait for a worker, and nobody for them; default 1024 */
+    bool pin;         /* each worker on one cpu */
     const char *name; /* of the threads, copied, cut at 10 bytes; default "work" */
     const struct weft_options *runtime; /* of every worker */
     uint64_t reserved[6];

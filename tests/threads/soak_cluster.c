@@ -4,12 +4,13 @@
  *
  * COUNT actions or a few more, of fibers in three runtimes: calls on another runtime, waited for, with a
  * deadline, cancelled, or left alone, and calls in calls; jobs for a pool of workers; items through a
- * channel that all share, and two plain threads; items that come when a thread's deadline does; connections to a port on which every runtime listens, and
- * whose accepted descriptors are handed on, by a call or through a channel. Every third cluster is
- * stopped in the middle of it.
+ * channel that all share, and two plain threads; items that come when a thread's deadline does;
+ * connections to a port on which every runtime listens, and whose accepted descriptors are handed on, by a
+ * call or through a channel. Every third cluster is stopped in the middle of it.
  *
  * What must hold: a call that has returned is not running there; each item arrives once, or its sender
- * still has it, or it is destroyed with its channel; whatever a call owns is freed once; every connection is answered; no descriptor is left.
+ * still has it, or it is destroyed with its channel; whatever a call owns is freed once; every connection
+ * is answered; no descriptor is left.
  * Whatever is wrong ends the program with status 1. Plain, since Criterion doesn't run under
  * ThreadSanitizer. */
 #include <weft/weft.h>
